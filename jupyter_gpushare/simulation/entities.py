@@ -44,6 +44,7 @@ class SimDevice:
     resident_bytes: int = 0
     restoring_bytes: int = 0
     evicting_bytes: int = 0
+    plain_bytes: int = 0  # the part of `resident_bytes` of memory mode "plain"
     restore_link_free_at: float = 0.0
     evict_link_free_at: float = 0.0
     working_clients: dict[int, SimClient] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class SimClient:
         """Return the bytes that must leave the device, by its turn limit or its resident target there."""
         here = self.resident_on.get(device, 0)
         target = self.turn_limit if self.phase == IN else self.resident_targets.get(device)
-        return 0 if target is None else max(0, here - target)
+        return 0 if target is None or self.spec.plain else max(0, here - target)
 
     @property
     def has_surplus(self) -> bool:

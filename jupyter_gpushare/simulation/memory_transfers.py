@@ -28,10 +28,18 @@ class MemoryTransfers(EventQueue):
 
     def report_memory(self, client: SimClient) -> None:
         part = client.allocated // max(1, len(client.devices))
-        by_device = {device.uuid: MemoryUse(part, client.resident_on.get(device, 0)) for device in client.devices}
+        plain, by_device = client.spec.plain, {}
+        for device in client.devices:
+            here = client.resident_on.get(device, 0)
+            by_device[device.uuid] = MemoryUse(part, here, here if plain else 0)
         self.handle_event(
             ev.MemoryReported(
-                client.id, client.allocated, client.resident, by_device=by_device, can_spill=not self.overlap
+                client.id,
+                client.allocated,
+                client.resident,
+                client.resident if plain else 0,
+                by_device=by_device,
+                can_spill=not self.overlap and not plain,
             )
         )
 
@@ -76,6 +84,12 @@ class MemoryTransfers(EventQueue):
         device.resident_bytes -= gone
         self.bytes_out += gone
 
+    @staticmethod
+    def remove_all(client: SimClient, device: SimDevice, size: int) -> None:
+        """Count the client's `size` bytes as gone from the device, also those of mode "plain"."""
+        device.resident_bytes -= size
+        device.plain_bytes -= size if client.spec.plain else 0
+
     def evict_when_out(self, client: SimClient) -> bool:
         """Begin to evict memory of a client without a turn if the client is above a target. Return whether it is."""
         if client.phase == OUT and client.has_surplus:
@@ -91,7 +105,9 @@ class MemoryTransfers(EventQueue):
     def _missing_on(self, client: SimClient, device: SimDevice) -> int:
         part = client.allocated // len(client.devices)
         limit = part if client.turn_limit is None else client.turn_limit
-        return max(0, min(part, device.memory, limit) - client.resident_on.get(device, 0))
+        here = client.resident_on.get(device, 0)
+        room = device.memory - device.plain_bytes + (here if client.spec.plain else 0)
+        return max(0, min(part, room, limit) - here)
 
     def adjust_to_limit(self, client: SimClient) -> None:
         """Begin to move memory of a client in its turn, because the turn limit has changed; its work goes on."""
@@ -104,7 +120,8 @@ class MemoryTransfers(EventQueue):
 
     def spill_speed(self, client: SimClient) -> float:
         """Return the speed of the client's work, as a fraction of its speed with all memory on its devices."""
-        if client.turn_limit is None and not client.restoring:
+        is_beside_plain = any(device.plain_bytes for device in client.devices) and not client.spec.plain
+        if client.turn_limit is None and not client.restoring and not is_beside_plain:
             return 1.0
         part = client.allocated // len(client.devices)
         return min(
@@ -169,6 +186,7 @@ class MemoryTransfers(EventQueue):
             if short > 0:
                 self._evict_by_faults(device, short, client)
             device.resident_bytes += restored
+            device.plain_bytes += restored if client.spec.plain else 0
             client.resident_on[device] = client.resident_on.get(device, 0) + restored
             self.bytes_in += restored
 
@@ -209,6 +227,7 @@ class MemoryTransfers(EventQueue):
         """
         taken = 0
         others = [one for one in device.clients.values() if one is not user and one.resident_on.get(device)]
+        others = [one for one in others if not one.spec.plain]
         others.sort(key=lambda one: (one.phase not in (OUT, LEAVING), one.turn_entered_at))
         for other in others:
             if taken >= short:
@@ -228,7 +247,7 @@ class MemoryTransfers(EventQueue):
         self.stop_eviction(client)
         self.stop_restore(client)
         for device, size in client.resident_on.items():
-            device.resident_bytes -= size
+            self.remove_all(client, device, size)
         client.resident_on = {}
         client.resident_targets = {}
         client.allocated = 0

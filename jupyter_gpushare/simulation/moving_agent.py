@@ -58,7 +58,7 @@ class MovingAgent(TrainingAgent):
         error = ""
         if command.hibernates and client.spec.kind != "notebook":
             error = "the client is no notebook, whose next cell would be known"
-        elif not self.overlap:
+        elif not self.overlap and not client.spec.plain:
             error = "its memory is unified"
         if error:
             self.handle_event(ev.MoveEnded(client.process_number, command.device, error))
@@ -213,6 +213,6 @@ class MovingAgent(TrainingAgent):
     def _drop_memory(self, client: SimClient) -> None:
         """Count what is still on the former device as moved by the driver."""
         for device, size in client.resident_on.items():
-            device.resident_bytes -= size
+            self.remove_all(client, device, size)
             self.bytes_out += size
         client.resident_on, client.resident_targets, client.prefetch_devices = {}, {}, {}

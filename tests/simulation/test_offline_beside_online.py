@@ -24,7 +24,7 @@ MIN_PART = 0.8  # of the device's time that the online clients leave without off
 # Memory of each client. The device has 80 GB.
 TOGETHER, MOVING, THREE_DO_NOT_FIT = 20 * GB, 50 * GB, 38 * GB
 ENDLESS = 1e9  # seconds of GPU work
-UNIFIED, SWAP = "unified", "swap"
+UNIFIED, SWAP, PLAIN = "unified", "swap", "plain"
 NOTEBOOK, PROGRAM = "notebook", "program"
 
 
@@ -53,6 +53,7 @@ class Scenario:
     intensity: float = 1.0
     memory: int = TOGETHER
     mode: str = UNIFIED
+    online_mode: str = ""  # memory mode of the online clients; empty: `mode`
 
     @property
     def seconds(self) -> float:
@@ -81,12 +82,14 @@ class Scenario:
             else [Cell(0.0, itertools.cycle((pause, self.burst)))]
         )
         name = f"online {number}"
-        return Participant(name, cells, self.memory, user=name, kind="job", intensity=self.intensity)
+        plain = (self.online_mode or self.mode) == PLAIN
+        return Participant(name, cells, self.memory, user=name, kind="job", intensity=self.intensity, plain=plain)
 
     def _offline_job(self, number: int) -> Participant:
         quota = Quota().with_changes({"service": "offline"})
         name = f"offline {number}"
-        return Participant(name, [Cell(0.0, (0.0, ENDLESS))], self.memory, user=name, kind="job", quota=quota)
+        cells, plain = [Cell(0.0, (0.0, ENDLESS))], self.mode == PLAIN
+        return Participant(name, cells, self.memory, user=name, kind="job", quota=quota, plain=plain)
 
 
 @pytest.mark.parametrize("kind", [PROGRAM, *tier.nightly([NOTEBOOK])])
@@ -173,3 +176,24 @@ def test_pauses_that_are_shorter_than_the_moves_are_left_to_the_online_client() 
     """Offline clients of mode `swap` cannot spill."""
     outcome = Scenario(1, 2, 1.0, 1.0, memory=MOVING, mode=SWAP).measure()
     assert outcome.loss <= 0.01
+
+
+@pytest.mark.parametrize(("online", "offline", "burst"), [(1, 2, 1.0), (1, 2, 5.0), (2, 1, 5.0), (2, 1, 30.0)])
+def test_memory_of_mode_plain_stays_while_offline_clients_use_the_pauses(
+    online: int, offline: int, burst: float
+) -> None:
+    outcome = Scenario(online, offline, burst, burst, mode=PLAIN).measure()
+    assert outcome.bytes_moved == 0
+    assert outcome.loss <= MAX_LOSS
+    assert outcome.part >= MIN_PART
+
+
+@pytest.mark.parametrize(("burst", "pause"), [(0.6, 0.4), (5.0, 5.0)])
+def test_an_offline_client_runs_spilled_beside_memory_that_never_leaves(burst: float, pause: float) -> None:
+    """A client of mode `swap`, which needs all of its memory on the device, waits for room."""
+    spilled = Scenario(1, 1, burst, pause, memory=MOVING, online_mode=PLAIN).measure()
+    assert spilled.loss <= MAX_LOSS
+    assert spilled.part >= 0.3
+    waiting = Scenario(1, 1, burst, pause, memory=MOVING, mode=SWAP, online_mode=PLAIN).measure()
+    assert waiting.loss <= 0.01
+    assert waiting.part <= 0.05

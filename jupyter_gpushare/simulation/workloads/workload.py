@@ -37,6 +37,7 @@ class Participant:
     `restarts` are the times at which the client's process ends and a new one begins.
     `launch` is the duration of one launch.
     `step` is the GPU time of a training step of a program that marks its steps; 0: the program marks none.
+    With `plain`, the client has memory mode "plain", so its memory stays on its device once it is there.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Participant:
     launch: float = 0.0005
     restarts: tuple[float, ...] = ()
     step: float = 0.0
+    plain: bool = False
 
 
 @dataclass(frozen=True)
