@@ -14,7 +14,7 @@ from .. import units
 from ..wire import messages, quotas
 from ..wire.client import Client, CoordinatorError, Unreachable
 from . import without_coordinator
-from .status import client_label
+from .status import client_label, is_connected
 
 _MOVE_SECONDS = 3600.0  # for a turn on both devices, and for the move
 
@@ -95,15 +95,19 @@ def _move(connection: Client, client: str, device: str) -> Any:
 
 
 def select_client(name: str, clients: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the client with this id, this label, or this beginning of its id. Raise ValueError."""
+    """Return the client with this id, this label, or this beginning of its id. Raise ValueError.
+
+    Among several clients, one with a connected process counts more than clients whose kernels may have ended.
+    """
     matches = (
         [client for client in clients if client["id"] == name],
         [client for client in clients if client["label"] == name],
         [client for client in clients if name and client["id"].startswith(name)],
     )
     found = next((match for match in matches if match), [])
-    if len(found) == 1:
-        return found[0]
+    for candidates in (found, [client for client in found if is_connected(client)]):
+        if len(candidates) == 1:
+            return candidates[0]
     listed = ", ".join(f"{_client_title(client)} ({client['id']})" for client in found or clients) or "none"
     if found:
         raise ValueError(f"{name!r} matches several clients, so give the id of one of them: {listed}")

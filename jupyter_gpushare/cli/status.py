@@ -24,6 +24,10 @@ _CONTEXTS_LEGEND = (
     "contexts: device memory for contexts and code, beside the allocated memory; "
     "it leaves only with a move or a hibernation, and no quota counts it"
 )
+_ABSENCE_NOTE = (
+    "no process of the client is connected: its kernel has ended or starts, or its program has not used the GPU yet; "
+    "without a process, the client ends within about a minute, with its share"
+)
 _RETRY_SECONDS = 1.0  # between attempts to connect to a coordinator
 
 
@@ -155,7 +159,12 @@ def render(status: dict[str, Any]) -> Any:
     notes = [
         f"{labels[client['id']]}: {escape(note)}"
         for client in status["clients"]
-        for note in (client.get("progress_text"), limit_line(client), *client.get("notes", ()))
+        for note in (
+            client.get("progress_text"),
+            limit_line(client),
+            *client.get("notes", ()),
+            _absence_note(client),
+        )
         if note
     ]
     problems = [f"[yellow]warning: {escape(one)}[/]" for one in status["coordinator"].get("problems", ())]
@@ -226,6 +235,15 @@ def client_label(client: Mapping[str, Any]) -> str:
         return str(client["label"])
     identity = str(client["id"])[:8]
     return identity if client.get("own", True) else f"{client['user']} ({identity})"
+
+
+def is_connected(client: Mapping[str, Any]) -> bool:
+    """Return whether a process or a kernel of the client is connected; processes of other users may be invisible."""
+    return bool(client.get("processes") or client.get("kernel_pids"))
+
+
+def _absence_note(client: Mapping[str, Any]) -> str:
+    return "" if is_connected(client) or not client.get("own", True) else _ABSENCE_NOTE
 
 
 def _foreign_lines(processes: list[dict[str, Any]]) -> str:

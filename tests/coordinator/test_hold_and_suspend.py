@@ -112,6 +112,18 @@ def test_client_commands_succeed(
     a.wait_phase(CLOSING)
 
 
+def test_a_client_whose_kernel_has_ended_is_marked_and_gives_way_to_a_living_one(
+    coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess], command: Run
+) -> None:
+    """Such a client stays for a minute, and its notebook may have a new kernel meanwhile."""
+    coordinator.request(messages.Register(client="ended", token="secret", label="a.ipynb", quota="share=0.5"))
+    shown = " ".join(command("status", "--socket", coordinator.path).stdout.split())
+    assert shown.count("a.ipynb: no process of the client is connected: its kernel has ended") == 1
+    assert shown.count("is connected") == 1
+    assert command("suspend", "a.ipynb", "--socket", coordinator.path).returncode == 0
+    assert (phase(coordinator, "a"), phase(coordinator, "ended")) == ("suspended", "idle")
+
+
 def test_invalid_quota_is_refused_with_the_allowed_values(
     coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess], command: Run
 ) -> None:
