@@ -29,6 +29,7 @@ class Cuda:
     def __init__(self, start: bool = True) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")
         self.functions: dict[str, c_void_p] = {}
+        self.flag = c_uint32()
         if start:
             self.start()
 
@@ -61,6 +62,18 @@ class Cuda:
 
     def spin(self, milliseconds: float = 0.0, stream: int = 0) -> int:
         return self.launch("spin", int(milliseconds * 1e6), stream=stream)
+
+    def hold(self, stream: int = 0) -> int:
+        """Occupy the stream until the call of `release`, for at most a minute."""
+        address = c_uint64()
+        assert self.cuMemHostAlloc(byref(address), c_size_t(4), 0) == 0
+        self.flag = c_uint32.from_address(address.value)
+        self.flag.value = 0
+        return self.launch("wait_flag", address.value, 1, stream=stream)
+
+    def release(self) -> None:
+        """Let the work of the last call of `hold` end."""
+        self.flag.value = 1
 
     def alloc(self, size: int, name: str = "cuMemAlloc_v2", *more: Any) -> tuple[int, int]:
         address = c_uint64()

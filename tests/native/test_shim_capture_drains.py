@@ -16,12 +16,15 @@ def test_draining_leaves_a_capture_valid(machine: NativeHost, client: CudaClient
     """A stream carries work when its capture begins. The drain waits for that work and not for the capture."""
     process.open(1)
     client.run(SETUP)
-    client.run("cuda.spin(); cuda.spin(150, one); cuda.spin(50, two)")
+    client.run("cuda.spin(); cuda.spin(50, two); cuda.hold(one)")
     assert client.run(CAPTURE.format(THREAD_LOCAL)) == 0
     assert client.run("cuda.spin(0, one)") == 0
-    process.drain(1, 2)
+    process.close_gate(1)
+    assert process.stays_in(CLOSING)
+    client.run("cuda.release()")
+    process.wait_until_left(1)
     assert machine.executions_are_over(3)
-    assert client.run("cuda.spin(0, one)", 2) == 0  # still capturing, the gate closed
+    assert client.run("cuda.spin(0, one)") == 0  # still capturing, the gate closed
     assert client.run(END) == 0
     assert client.run(INSTANTIATE) == 0
     process.open(2)
@@ -48,14 +51,16 @@ def test_a_capture_that_stays_open_does_not_keep_the_turn(
 
 
 def test_a_drain_waits_for_a_capture_that_has_begun_during_work_of_the_default_stream(
-    client: CudaClient, process: ProcessConnection
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
     """No call can find out whether that work has finished, and an event would let all later work wait for it."""
     process.open(1)
-    client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.spin(100)")
+    client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.hold()")
     assert client.run(CAPTURE.format(GLOBAL)) == 0
     assert client.run("cuda.spin(0, one)") == 0
     process.close_gate(1)
+    client.run("cuda.release()")
+    wait_until(lambda: machine.executions_are_over(1))
     assert process.stays_in(CLOSING, 0.5)
     assert client.run(END) == 0
     process.wait_until_left(1)
@@ -65,9 +70,10 @@ def test_a_drain_waits_for_a_capture_that_has_begun_during_work_of_the_default_s
 def test_refused_work_of_a_later_capture_does_not_keep_the_turn(client: CudaClient, process: ProcessConnection) -> None:
     """An earlier capture has begun during work of the default stream, which has finished since."""
     process.open(1)
-    client.run("one = cuda.stream(0); graph = c_void_p(); cuda.spin(100)")
+    client.run("one = cuda.stream(0); graph = c_void_p(); cuda.hold()")
     assert client.run(CAPTURE.format(RELAXED)) == 0
     assert client.run(END) == 0
+    client.run("cuda.release()")
     process.drain(1)
     process.open(2)
     client.run("cuda.spin(0, one)")
@@ -121,7 +127,7 @@ JOIN_BACK = "cuda.cuEventRecord(event, c_void_p(two)), cuda.cuStreamWaitEvent(c_
 def begin_with_an_event(client: CudaClient) -> None:
     """Begin a capture that a stream with work can join by waiting for an event."""
     client.run(SETUP + "; event = c_void_p(); cuda.cuEventCreate(byref(event), 2)")
-    assert client.run("cuda.spin(200, two)") == 0
+    assert client.run("cuda.hold(two)") == 0
     assert client.run(CAPTURE.format(RELAXED)) == 0
     assert client.run("cuda.cuEventRecord(event, c_void_p(one))") == 0
 
@@ -133,7 +139,10 @@ def test_a_drain_waits_for_work_of_a_stream_before_it_has_joined_a_capture(
     process.open(1)
     begin_with_an_event(client)
     assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
-    process.drain(1)
+    process.close_gate(1)
+    assert process.stays_in(CLOSING)
+    client.run("cuda.release()")
+    process.wait_until_left(1)
     assert machine.executions_are_over(1)
     assert client.run(JOIN_BACK) == [0, 0]
     assert client.run(END) == 0
@@ -145,9 +154,11 @@ def test_a_drain_waits_for_a_capture_that_a_blocking_stream_has_joined_during_de
     """The work of the default stream had not finished when the stream joined the capture."""
     process.open(1)
     begin_with_an_event(client)
-    client.run("two = cuda.stream(0); cuda.spin(100)")
+    client.run("cuda.release(); two = cuda.stream(0); cuda.hold()")
     assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
     process.close_gate(1)
+    client.run("cuda.release()")
+    wait_until(lambda: machine.executions_are_over(2))
     assert process.stays_in(CLOSING, 0.5)
     assert client.run(JOIN_BACK) == [0, 0]
     assert client.run(END) == 0
@@ -162,6 +173,7 @@ def test_a_blocking_stream_that_joins_a_capture_does_not_keep_the_turn(
     begin_with_an_event(client)
     client.run("two = cuda.stream(0); cuda.spin(); cuda.cuStreamSynchronize(None)")
     assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
+    client.run("cuda.release()")
     process.drain(1)
     assert machine.executions_are_over(2)
     assert client.run(JOIN_BACK) == [0, 0]
@@ -178,7 +190,7 @@ def test_a_stream_that_joins_a_capture_is_not_queried_meanwhile(
     client.run("cuda.library.faulty_hold_in(b'cuStreamIsCapturing')")
     process.close_gate(1)
     client.run("while cuda.library.faulty_hold(-1) == 1: pass")
-    assert client.run(f"{JOIN}, cuda.library.faulty_hold(0) and 0") == [0, 0]
+    assert client.run(f"{JOIN}, cuda.library.faulty_hold(0) and 0, cuda.release() or 0") == [0, 0, 0]
     process.wait_until_left(1)
     assert client.run(JOIN_BACK) == [0, 0]
     assert client.run(END) == 0

@@ -53,13 +53,14 @@ async def test_overrun_is_interrupted_by_the_server_of_the_kernel(
     await ensure_coordinator_async(coordinator.path, [*default_coordinator_argv(simulate=True), *options])
     stuck, execute = await notebook()
     other, execute_other = await notebook()
-    await execute("check(cuda.spin(14_000))")
+    await execute("check(cuda.hold())")
     waiting = asyncio.ensure_future(execute_other("work(0)"))
     reply = await execute("time.sleep(60)")
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     status = await coordinator.request(messages.Status())
     states = {client["id"]: (client["interrupt_requested"], client["phase"]) for client in status["clients"]}
     assert states == {stuck: (True, "overrun"), other: (False, "waiting")}
+    assert (await execute("cuda.release()"))["status"] == "ok"
     assert (await waiting)["status"] == "ok"
     assert (await execute("work(0)"))["status"] == "ok", "the kernel must continue to work"
 
