@@ -214,13 +214,14 @@ def test_event_completes_after_earlier_work_only(cuda: Cuda) -> None:
     Source: documentation of cuEventRecord. Seen on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
-    word, flag = cuda.host_flag()
+    (first_word, first_flag), (word, flag) = cuda.host_flag(), cuda.host_flag()
     early, late = cuda.cuEventCreate(2), cuda.cuEventCreate(2)
-    cuda.launch("spin", 20 * MS, stream=stream)
+    cuda.launch("wait_flag", first_flag, 1, stream=stream)
     cuda.cuEventRecord(early, stream)
     cuda.launch("wait_flag", flag, 1, stream=stream)
     cuda.cuEventRecord(late, stream)
     assert cuda.code("cuEventQuery", early) == 600
+    first_word.value = 1
     cuda.cuEventSynchronize(early)
     assert cuda.code("cuEventQuery", late) == 600
     word.value = 1

@@ -196,6 +196,7 @@ def test_working_sets_that_do_not_fit_thrash(tmp_path: Path) -> None:
     assert both("100") > 3 * both("50")
 
 
+@pytest.mark.exclusive
 def test_many_killed_processes_leave_nothing_stuck(machine: dict[str, str]) -> None:
     with running_process(report_free, machine) as watcher:
         assert read_line(watcher) == "ready"

@@ -19,17 +19,19 @@ def test_stamps_are_the_times_of_the_work(cuda: Cuda) -> None:
     cuda.launch("work_f32", memory, 1024, 30 * MS, stamps)
     begin, end = struct.unpack("QQ", cuda.read(stamps, 16))
     assert before <= begin <= end <= time.time_ns()
-    assert 30 * MS <= end - begin <= 130 * MS
+    assert end - begin >= 30 * MS
     assert cuda.read_f32(memory, 1023) == 1.0
 
 
 @on_driver()
 def test_submitting_is_asynchronous_and_ordered(cuda: Cuda) -> None:
     streams = [cuda.cuStreamCreate(NON_BLOCKING) for _ in range(3)]
-    for stream in streams:
-        assert elapsed(lambda stream=stream: cuda.launch("spin", 200 * MS, stream=stream)) < 0.1
-    assert not any(cuda.is_done(stream) for stream in streams)
-    assert elapsed(cuda.cuCtxSynchronize) < 0.4  # the streams ran at the same time
+    _, flag = cuda.host_flag()
+    for stream in streams[:2]:
+        cuda.launch("wait_flag", flag, 1, stream=stream)
+    assert not any(cuda.is_done(stream) for stream in streams[:2])
+    cuda.launch("set_flag", flag, 1, stream=streams[2])
+    assert elapsed(cuda.cuCtxSynchronize) < 30  # the streams run at the same time, or the work would last a minute
     memory = cuda.cuMemAlloc(MIB)
     for value in range(3000):  # more than the queue has room for
         cuda.launch("fill_f32", memory, float(value), 4, stream=streams[0])
@@ -85,7 +87,10 @@ def test_events_order_and_time(cuda: Cuda) -> None:
     first, second = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
     begin, end = cuda.cuEventCreate(0), cuda.cuEventCreate(0)
     memory = cuda.cuMemAlloc(4096)
+    word, flag = cuda.host_flag()
+    before = time.monotonic()
     cuda.cuEventRecord(begin, first)
+    cuda.launch("wait_flag", flag, 1, stream=first)
     cuda.launch("work_f32", memory, 1, 50 * MS, 0, stream=first)
     cuda.launch("fill_f32", memory, 1.0, 1, stream=first)
     cuda.cuEventRecord(end, first)
@@ -93,9 +98,10 @@ def test_events_order_and_time(cuda: Cuda) -> None:
     cuda.launch("work_f32", memory, 1, 0, 0, stream=second)
     assert cuda.code("cuEventQuery", end) == 600
     assert cuda.code("cuEventElapsedTime", begin, end) == 600
+    word.value = 1
     cuda.cuStreamSynchronize(second)
     assert cuda.code("cuEventQuery", end) == 0
-    assert 50 <= cuda.cuEventElapsedTime(begin, end) < 150
+    assert 50 <= cuda.cuEventElapsedTime(begin, end) <= 1000 * (time.monotonic() - before)
     assert cuda.read_f32(memory, 0) == 2.0
 
 
