@@ -119,7 +119,7 @@ def test_host_memory_of_an_allocation_that_leaves_in_parts(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
     """The report grows with each part. The coordinator assumes that the cgroup already counts the reported memory."""
-    (machine.root / "slow").write_text("[device]\nd2h_bandwidth = 500MiB/s\n")
+    (machine.root / "slow").write_text("[device]\nd2h_bandwidth = 100 MiB/s\n")
     client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"))
     report = process.page.report
     process.open(1)

@@ -102,9 +102,11 @@ def test_a_process_reports_that_only_its_memory_is_leaving(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
     """The agent moves one part after the other, because the driver blocks the agent while a part moves."""
-    client, process = machine.new_client(coordinator)
+    slow = machine.root / "slow"
+    slow.write_text("[device]\nd2h_bandwidth = 128 MiB/s\n")
+    client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=str(slow))
     process.open(1)
-    fill(client, 12)
+    fill(client, 3)
     process.page.control.resident_target[0] = 0
     process.close_gate(1)
     wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)
@@ -116,7 +118,7 @@ def test_a_large_allocation_leaves_in_parts_before_the_next_turn(
 ) -> None:
     """The driver blocks the agent while a part moves. A turn that is permitted meanwhile begins after the last part."""
     slow = machine.root / "slow"
-    slow.write_text("[device]\nmemory = 512 MiB\nd2h_bandwidth = 1 GiB/s\n")
+    slow.write_text("[device]\nmemory = 512 MiB\nd2h_bandwidth = 128 MiB/s\n")
     client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=str(slow))
     process.open(1)
     client.run(
