@@ -171,12 +171,16 @@ def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, wait_unt
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_hanging_coordinator_does_not_delay_cells(coordinator: Any, start: Any, wait_until: Any) -> None:
+def test_a_hanging_coordinator_does_not_delay_cells(
+    coordinator: Any, start: Any, wait_until: Any, tmp_path: Path
+) -> None:
     notebook = start()
     client = notebook.manager.kernel_id
-    notebook.kernel.execute("import time; time.sleep(0.5)")
+    end = tmp_path / "end"
+    notebook.kernel.execute(f"import os, time\nwhile not os.path.exists({str(end)!r}): time.sleep(0.01)")
     wait_until(lambda: coordinator.clients()[client]["cells"] == 1)
     coordinator.send(signal.SIGSTOP)
+    end.touch()
     # The loop sends far more reports than the socket's buffer can hold.
     code = """
     import sys, time
@@ -192,7 +196,7 @@ def test_a_hanging_coordinator_does_not_delay_cells(coordinator: Any, start: Any
     assert notebook.value("slowest") < 0.5
     coordinator.send(signal.SIGCONT)
     notebook.kernel.execute("time.sleep(600)")
-    wait_until(lambda: coordinator.clients()[client]["cells"] == 1, 15)
+    wait_until(lambda: coordinator.clients()[client]["cells"] == 1, 60)
 
 
 def test_reports_add_little_time_to_a_cell(notebook: Any) -> None:
