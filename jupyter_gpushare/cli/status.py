@@ -154,8 +154,6 @@ def render(status: dict[str, Any]) -> Any:
     footer = f"policy {config['policy']}, quantum {quantum if isinstance(quantum, str) else f'{quantum:g} s'}"
     if config.get("simulate") or any(device["simulated"] for device in status["devices"]):
         footer += ", SIMULATED devices"
-    if tuning := status["coordinator"].get("tuning"):
-        footer += "\n" + _tuning(tuning)
     notes = [
         f"{labels[client['id']]}: {escape(note)}"
         for client in status["clients"]
@@ -169,17 +167,6 @@ def render(status: dict[str, Any]) -> Any:
     ]
     problems = [f"[yellow]warning: {escape(one)}[/]" for one in status["coordinator"].get("problems", ())]
     return Group(devices, *_client_tables(status["clients"], labels, numbers), *notes, *problems, *legend, footer)
-
-
-def _tuning(results: dict[str, Any]) -> str:
-    def words(values: dict[str, Any]) -> str:
-        return f"switch overhead {values['switch_overhead']:g}, idle factor {values['idle_factor']:g}"
-
-    text = f"tuning keeps {words(results['kept'])}"
-    if results["now"] != results["kept"]:
-        text += f"; tries {words(results['now'])}"
-    gains = [f"{words(one)}: {100 * one['gain']:+.3g} %" for one in results["tried"]]
-    return text + (f"; time saved by others: {'; '.join(gains)}" if gains else "")
 
 
 def _client_tables(clients: list[dict[str, Any]], labels: dict[str, str], numbers: dict[str, str]) -> Iterator[Any]:

@@ -191,11 +191,11 @@ class CoordinatorApp(JupyterApp):
     def describe_unknown(self, name: str) -> str:
         """Return a message about a setting without a meaning, with its place in the files and the nearest setting."""
         name = name.removeprefix("--")
-        classes = list(self._classes_inc_parents())
-        known = [f"{cls.__name__}.{trait}" for cls in classes for trait in cls.class_trait_names(config=True)]
-        close = difflib.get_close_matches(name, known if "." in name else [cls.__name__ for cls in classes], 1)
+        known = {cls.__name__: cls.class_trait_names(config=True) for cls in self._classes_inc_parents()}
+        section, _, key = name.partition(".")
+        close = difflib.get_close_matches(key or section, known[section] if key else known, 1)
         place = config_files.place_of(name, reversed(self.loaded_config_files))
-        hint = f"; did you mean c.{close[0]}?" if close else ""
+        hint = f"; did you mean c.{section + '.' if key else ''}{close[0]}?" if close else ""
         return f"{place}{': ' if place else ''}unknown setting c.{name}{hint}"
 
     def resembles_own_section(self, name: str) -> bool:

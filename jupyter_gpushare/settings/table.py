@@ -144,14 +144,6 @@ _LIVE = (
         title="MPS",
     ),
     Setting(
-        "tuning",
-        "switch",
-        False,
-        "Trials of settings by the scheduler, which keeps the values with the shortest waits.",
-        "If time_quantum is 'auto', the trials vary the time that changes of turns may cost. If idle_release is "
-        "'auto', they vary the time without GPU work.",
-    ),
-    Setting(
         "min_quantum",
         "seconds",
         0.1,

@@ -160,9 +160,10 @@ def test_invalid_option_is_refused_with_a_clear_message(own_host: Path, command:
         ("c.GpuShare.policy = fcfs", "NameError: name 'fcfs' is not defined; no setting of this file is in force"),
         ("c.GpuShare.sockets = {", "SyntaxError: '{' was never closed; no setting of this file is in force"),
         ("c.GpuShare.time_quantm = 5", "unknown setting c.GpuShare.time_quantm; did you mean c.GpuShare.time_quantum?"),
+        ("c.GpuShare.tuning = True", "unknown setting c.GpuShare.tuning"),
         ("c.GpuShar.time_quantum = 5", "unknown setting c.GpuShar; did you mean c.GpuShare?"),
     ],
-    ids=["name", "syntax", "setting", "section"],
+    ids=["name", "syntax", "setting", "unlike", "section"],
 )
 def test_a_fault_in_the_configuration_is_a_problem_of_the_coordinator(
     own_host: Path, folder: Path, command: Run, monkeypatch: pytest.MonkeyPatch, line: str, problem: str

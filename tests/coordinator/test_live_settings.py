@@ -107,7 +107,6 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "policy": [("no such policy", "allowed are"), (3, "3")],
     "sharing": [("never", "exclusive"), (None, "None")],
     "mps": [("on", "off"), (True, "True")],
-    "tuning": [("perhaps", "perhaps"), (3, "3")],
     "default_quota": [
         ({"share": 2}, "share=2 is out of range"),
         ({"colour": 1}, "allowed are"),
@@ -172,8 +171,8 @@ def test_invalid_setting_is_refused_with_a_reason(name: str) -> None:
 
 
 def test_a_word_that_is_no_boolean_is_named() -> None:
-    with pytest.raises(Refused, match="tuning='perhaps' is unknown: allowed are true and false"):
-        LiveSettings(GpuShare()).with_changes({"tuning": "perhaps"})
+    with pytest.raises(Refused, match="release_caches='perhaps' is unknown: allowed are true and false"):
+        LiveSettings(GpuShare()).with_changes({"release_caches": "perhaps"})
 
 
 def test_times_may_have_units() -> None:

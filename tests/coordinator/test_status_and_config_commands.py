@@ -154,16 +154,6 @@ def test_status_shows_idle_policy_and_limits(scene: CoordinatorProcess) -> None:
     assert "time (for 2 min)" in shown(limit_text=text, limits=begins)
 
 
-def test_status_shows_the_results_of_tuning(scene: CoordinatorProcess) -> None:
-    status = scene.status()
-    assert "tuning" not in printed(status)
-    kept, now = {"switch_overhead": 0.05, "idle_factor": 1.0}, {"switch_overhead": 0.1, "idle_factor": 1.0}
-    results = {"now": now, "kept": kept, "tried": [{**now, "trials": 6.0, "gain": 0.062}]}
-    text = printed({**status, "coordinator": {**status["coordinator"], "tuning": results}}).replace("\n", " ")
-    assert "tuning keeps switch overhead 0.05, idle factor 1; tries switch overhead 0.1, idle factor 1" in text
-    assert "idle factor 1: +6.2 %" in text
-
-
 def test_status_shows_context_memory_where_it_is_known(scene: CoordinatorProcess) -> None:
     status = scene.status()
 

@@ -264,13 +264,6 @@ def test_use_counts_when_a_device_gets_and_loses_settings_of_its_own(policy: str
         assert after is not before["old"] and keys[0] == keys[1] > 10.0
 
 
-def test_tuning_leaves_the_settings_of_a_device() -> None:
-    host = two_devices({"time_quantum": 2.0}, time_quantum="auto", policy="interactive")
-    host.scheduler.turns.table.policies.tune(replace(host.scheduler.settings, switch_overhead=0.1))
-    assert [settings_on(host, uuid).switch_overhead for uuid in "xy"] == [0.1, 0.1]
-    assert [settings_on(host, uuid).time_quantum for uuid in "xy"] == ["auto", 2.0]
-
-
 @pytest.mark.parametrize("on_y", sorted(POLICIES))
 @pytest.mark.parametrize("on_x", ["fcfs", "interactive"])
 def test_a_gang_on_devices_of_different_policies_has_its_turns(on_x: str, on_y: str) -> None:

@@ -252,7 +252,6 @@ class Coordinator:
             changed_clients,
             self.state.clock,
         )
-        turns = self.state.scheduler.turns
         total = ProcessCounters.combine([self.registry.removed_counters, *counters])
         coordinator = {
             **snapshot.coordinator_fields(
@@ -262,7 +261,6 @@ class Coordinator:
             "run": self.history.run,
             "overruns": self.executor.overrun_count,
             "refused": dict(refusal_counts),
-            "tuning": turns.closer.tuner.report(self.state.scheduler.settings),
             "problems": [*self.state.problems, *self._unknown_devices(), *self.state_store.problems],
         }
         return {"devices": devices, "clients": clients, "config": self.state.config(), "coordinator": coordinator}

@@ -19,8 +19,6 @@ _DEFAULT = {name: setting.default for name, setting in SETTINGS.items()}
 
 # Settings of the scheduler that are no traits.
 _CORE_ONLY = (
-    Setting("switch_overhead", "number", None, "", range=(0.001, 1.0)),
-    Setting("idle_factor", "number", None, "", range=(0.0, 100.0)),
     Setting("overrun_after", "seconds", None, "", range=(0.001, 86400.0)),
     Setting("evicting_overrun_after", "seconds", None, "", range=(0.001, 86400.0)),
 )
@@ -44,9 +42,6 @@ class Settings:
     idle_move: float = 0.0  # idle time after which the client moves from a busy device to a device without work
     wait_move: float = _DEFAULT["wait_move"]  # wait after which a client moves to a device without work; 0: never
     hibernate_after: float = 0.0  # idle time after which the client's contexts leave the device too; 0: never
-    switch_overhead: float = 0.05  # the fraction of time that switching may cost, if the quantum is "auto"
-    idle_factor: float = 1.0  # how long to wait for more work, in switch costs, if idle_release is "auto"
-    tuning: bool = _DEFAULT["tuning"]  # trials tune `switch_overhead` and `idle_factor`
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     overrun_after: float = 10.0  # a longer drain is reported
     evicting_overrun_after: float = 60.0  # a longer eviction is reported; most devices are emptied in 30 s

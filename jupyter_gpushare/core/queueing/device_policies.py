@@ -61,13 +61,6 @@ class DevicePolicies:
         self._make_host_policy = make
         self.host_policy = make(self.host_settings)
 
-    def tune(self, settings: Settings) -> None:
-        """Use other host settings under which every policy stays the same."""
-        self.host_settings = self.host_policy.settings = settings
-        for uuid, device in self._devices.items():
-            own = settings_for(settings, self._overrides.get(uuid, {}))
-            device.settings = self._policies[uuid].settings = own
-
     def configure(self, settings: Settings, overrides: Overrides) -> None:
         """Use other settings on the host and its devices. Raises Refused, and then changes nothing."""
         host = settings_for(settings, {})

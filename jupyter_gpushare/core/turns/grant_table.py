@@ -37,7 +37,6 @@ class GrantTable:
         self.waiting: dict[str, Client] = {}
         self.grants: dict[str, Grant] = {}
         self.permits = Permits()
-        self.waited_seconds = 0.0  # of all clients together
         self.deadlines = DeadlineQueue()
         self.dirty_devices: dict[str, None] = {}  # devices that the scheduler has to review
         self.clients_to_review: dict[str, Client] = {}  # clients that may have begun, or ceased, to be idle
@@ -108,7 +107,6 @@ class GrantTable:
         if client.waiting_since is None:
             return
         client.wait_seconds += now - client.waiting_since
-        self.waited_seconds += now - client.waiting_since
         client.waiting_since = None
         client.is_short_of_room = False
         client.takeover_at = -math.inf

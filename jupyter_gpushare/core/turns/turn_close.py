@@ -11,7 +11,6 @@ from ..residency.residency_plan import has_no_room_in_turn
 from ..state.model import Client, Grant
 from ..throttle.activity import WINDOW_SECONDS
 from .grant_table import GrantTable
-from .self_tuning import SettingsTuner
 
 _MIN_YIELD_SECONDS = 0.05  # in which a device is left to clients unknown to this coordinator
 _MAX_YIELD_SECONDS = 0.2
@@ -24,7 +23,6 @@ class TurnCloser:
 
     def __init__(self, table: GrantTable) -> None:
         self._table = table
-        self.tuner = SettingsTuner()  # tunes the settings by the measured costs of turns
 
     def start_closing(self, grant: Grant, now: float, since: float | None = None) -> None:
         """Start closing the grant. `since`: when its gate closed, if a process has closed it by itself."""
@@ -102,12 +100,7 @@ class TurnCloser:
         self._yield_devices(grant, now)
         if client.is_waiting_at_gate:
             self._table.enter_queue(client, now)
-        switching = restore_seconds + grant.closing_seconds(now)
-        client.switch_seconds += switching
-        before = self._table.policies.host_settings
-        settings = self.tuner.on_turn_ended(before, self._table.waited_seconds, switching, duration - switching, now)
-        if settings is not before:
-            self._table.policies.tune(settings)
+        client.switch_seconds += restore_seconds + grant.closing_seconds(now)
         self._publish_timing(client)
 
     def charge_return(self, grant: Grant, restore_seconds: float, now: float) -> None:

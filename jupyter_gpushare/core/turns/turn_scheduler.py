@@ -41,7 +41,7 @@ class TurnScheduler:
     def configure(self, settings: Settings, overrides: Overrides, now: float) -> None:
         """Apply other settings, and the devices' own. Raises Refused, and then changes nothing."""
         table = self.table
-        table.policies.configure(self.closer.tuner.apply(settings), overrides)
+        table.policies.configure(settings, overrides)
         clients = {client.id: client for device in table.devices.values() for client in device.clients.values()}
         for client in clients.values():
             table.apply_quota(client, now)

@@ -9,6 +9,7 @@ from ...interface.settings import AUTO, MAX_QUANTUM_SECONDS, Settings
 from ...state.model import Client, Device, Grant
 
 _MIN_IDLE_SECONDS, _MAX_IDLE_SECONDS = 0.02, 5.0
+SWITCH_OVERHEAD = 0.05  # part of the time that switching may cost under the quantum "auto"
 
 
 class Policy:
@@ -53,7 +54,7 @@ class Policy:
         """Return the seconds that a turn of `client` lasts while another client waits; `turn_end` may override it."""
         settings = self.settings
         if settings.time_quantum == AUTO:
-            paying_seconds = client.switch_cost.total / settings.switch_overhead
+            paying_seconds = client.switch_cost.total / SWITCH_OVERHEAD
             return min(max(paying_seconds, settings.min_quantum), MAX_QUANTUM_SECONDS)
         return float(settings.time_quantum)
 
@@ -68,8 +69,7 @@ class Policy:
         et al., 1988).
         """
         if self.settings.idle_release == AUTO:
-            paying_seconds = client.switch_cost.total * self.settings.idle_factor
-            return min(max(paying_seconds, _MIN_IDLE_SECONDS), _MAX_IDLE_SECONDS)
+            return min(max(client.switch_cost.total, _MIN_IDLE_SECONDS), _MAX_IDLE_SECONDS)
         return float(self.settings.idle_release)
 
     # --- usage

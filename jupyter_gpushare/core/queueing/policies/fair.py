@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from ...interface.settings import AUTO, MAX_QUANTUM_SECONDS
 from ...state.model import Client, Grant
+from .base import SWITCH_OVERHEAD
 from .virtual_clocks import VirtualClocks
 
 _ROUND_QUANTA = 0.5  # turns of all contenders, in quanta: after ten quanta each fraction is exact to a few percent
@@ -58,7 +59,7 @@ class Fair(VirtualClocks):
         quantum = max(self.quantum(one) for one in (client, other) if one)
         cost = max(one.switch_cost.total for one in (client, other) if one)
         contenders = max((device.contention.count for device in self.devices_of(client)), default=1)
-        paying_seconds = cost / self.settings.switch_overhead * contenders
+        paying_seconds = cost / SWITCH_OVERHEAD * contenders
         min_turn = max(self.settings.min_quantum, cost)
         max_turn = MAX_QUANTUM_SECONDS if self.settings.time_quantum == AUTO else quantum
         round_seconds = max(quantum * _ROUND_QUANTA, paying_seconds, min_turn / min(own_weight, other_weight))
