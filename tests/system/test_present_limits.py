@@ -14,7 +14,7 @@ from jupyter_gpushare.wire import messages
 
 from ..support.polling import wait_until
 from .notebook_client import Notebook
-from .system_host import MIB, SystemHost
+from .system_host import MIB, SystemHost, stop_all
 
 TIME_LIMIT = "no turn: it has run for as long as the limit of its quota allows so far"
 SUSPENDED = "no turn: it is suspended"
@@ -136,3 +136,18 @@ def test_a_notebook_that_was_separated_from_a_program_has_the_reason(
     program.stop()
     program.signal_end()
     wait_until(lambda: "is limited" not in notebook.run("%gpushare why"))
+
+
+def test_an_offline_program_has_the_reason_while_the_rate_of_an_online_one_is_measured(
+    default_settings_host: SystemHost,
+) -> None:
+    host, began = default_settings_host, time.time()
+    offline, online = (host.program(name, f"service={name}") for name in ("offline", "online"))
+    offline.busy()
+    online.busy(period=0.005)
+    client = wait_until(lambda: client_with(host, "offline", "measuring"))
+    (limit,) = client["limits"]
+    assert (limit["unit"], limit["colocated_with"], limit["loss"]) == ("blocks", ["online"], None)
+    assert began - 1 <= limit["since"] <= time.time() + 1
+    assert client["limit_text"].endswith("/s: the speed of online without other clients is measured first")
+    stop_all(offline, online)
