@@ -259,6 +259,7 @@ def _install(args: argparse.Namespace) -> int:
             print(f"{usual.name}: {usual.content.get('display_name')!r} is in {folder} already")
             return 0
     has_failed = False
+    titles = {found.name: found.content.get("display_name") for found in known.values()}
     for original in chosen:
         try:
             content = make_variant(
@@ -270,7 +271,12 @@ def _install(args: argparse.Namespace) -> int:
                 node=args.node,
                 quota=quota,
             )
-            name = args.name or original.name + (CLUSTER_SUFFIX if args.cluster else SUFFIX)
+            name = (args.name or original.name + (CLUSTER_SUFFIX if args.cluster else SUFFIX)).lower()
+            titles.pop(name, None)
+            if content["display_name"] in titles.values() and not args.display_name:
+                content["display_name"] = f"{content['display_name'].removesuffix(')')}, {name})"
+            twins = [other for other, title in titles.items() if title == content["display_name"]]
+            titles[name] = content["display_name"]
             folder = install(original, content, prefix=prefix, name=name, user=args.user)
         except KernelSpecError as error:
             if not args.all:
@@ -279,6 +285,8 @@ def _install(args: argparse.Namespace) -> int:
             has_failed = True
         else:
             print(f"{folder.name}: {content['display_name']!r} in {folder}")
+            if twins:
+                print(f"note: {', '.join(twins)} has this display name too; --display-name gives the kernel another")
     if not chosen:
         print("every installed kernel has a shared variant already")
     return int(has_failed)

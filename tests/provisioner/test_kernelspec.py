@@ -90,6 +90,16 @@ def test_variant_is_installed_listed_removed(other: Path) -> None:
     assert set(listed) - set(json.loads(command("list", "--json").stdout)) == {"other-gpushare"}
 
 
+def test_variants_of_one_kernel_have_different_display_names(other: Path) -> None:
+    """A user chooses a kernel by its display name, also where the variants differ in their quotas only."""
+    assert command("install", "--kernel", "other", "--user", "--memory", "1GiB").returncode == 0
+    assert command("install", "--kernel", "other", "--user", "--name", "big", "--memory", "8GiB").returncode == 0
+    listed = command("list").stdout
+    assert "Other 1.0 (shared GPU)  " in listed and "Other 1.0 (shared GPU, big)  " in listed
+    again = command("install", "--kernel", "other", "--user", "--name", "third", "--display-name", "Other 1.0")
+    assert "note: other has this display name too" in again.stdout
+
+
 def test_variant_of_the_package_is_not_installed_again(other: Path) -> None:
     """The package has python3-gpushare, so `install` without options has nothing to do."""
     before = json.loads(command("list", "--json").stdout)
