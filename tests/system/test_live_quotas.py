@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -11,11 +12,13 @@ from jupyter_gpushare.coordinator.gpu import simulated_driver
 from jupyter_gpushare.wire import messages
 
 from ..support import tier
-from .system_host import MIB, GpuProgram, SystemHost, stop_all, wait_until
+from .notebook_client import Notebook
+from .system_host import MIB, MOST, GpuProgram, SystemHost, start_all_busy, stop_all, wait_until
 from .test_evict import FILL, FIRST
 
 DEVICE, NO_LOCATION = 0, -2  # preferred locations, as the driver reports them
 TOUCH = "[*(cuda.launch('fill_f32', array, 7.0, 4 << 20) for array in arrays), cuda.cuCtxSynchronize()]"
+SHARE_WINDOW_SECONDS = 60.0  # in which a share is a floor
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
@@ -35,12 +38,21 @@ def device_shares(host: SystemHost, *programs: GpuProgram, seconds: float) -> li
     ]  # fmt: skip
 
 
+def has_share_limit(host: SystemHost, client: str, other: str, since: float) -> bool:
+    """Return whether the share limits the launches of the client, for a time that has begun after `since`."""
+    return any(
+        (limit["reason"], limit["unit"], limit["colocated_with"]) == ("share", "device_seconds", [other])
+        and since - 1 <= limit["since"] <= time.time() + 1
+        for limit in host.clients()[client]["limits"]
+    )
+
+
 @pytest.mark.exclusive
-@pytest.mark.parametrize("policy", ["interactive", *tier.nightly(["fair"])])
-@pytest.mark.parametrize("sharing", ["auto", *tier.nightly(["exclusive"])])
-def test_live_share_changes_apply(host: SystemHost, policy: str, sharing: str) -> None:
-    """The shares change while both programs are busy, in turns and colocated."""
-    host.start_coordinator("--policy", policy, "--time-quantum", "0.5", "--sharing", sharing)
+@pytest.mark.parametrize("options", [[], *tier.nightly([["--policy", "fair"]])])
+def test_live_share_changes_apply(host: SystemHost, options: list[str]) -> None:
+    """The shares change while both programs are busy and colocated."""
+    start_time = time.time()
+    host.start_coordinator(*options)
     more, less = host.program("more"), host.program("less")
     more.busy(sync_every=100)  # queues work ahead, so that only the share limits the program
     less.start_busy(sync_every=100)
@@ -50,6 +62,36 @@ def test_live_share_changes_apply(host: SystemHost, policy: str, sharing: str) -
     device_shares(host, seconds=1)  # colocated clients are accounted once a second
     first, second = device_shares(host, more, less, seconds=6)
     assert first / (first + second) == pytest.approx(0.7, abs=0.04)
+    assert has_share_limit(host, "less", "more", start_time)
+    stop_all(more, less)
+
+
+@pytest.mark.exclusive
+@pytest.mark.nightly  # a share is a floor of the time in a minute
+@pytest.mark.timeout(600)
+def test_live_share_changes_apply_to_turns_beside_short_cells(
+    default_settings_host: SystemHost, start: Callable[..., Notebook]
+) -> None:
+    """No two of the clients fit on the device. The cells of the notebook stay short, and need less than its part."""
+    host, notebook = default_settings_host, start()
+    notebook.run(host.allocation(MOST))
+    more, less = host.program("more", part=MOST), host.program("less", part=MOST)
+    start_all_busy(more, less, sync_every=4)
+    change(host, "more", share=0.7)
+    change(host, "less", share=0.2)
+    device_shares(host, seconds=SHARE_WINDOW_SECONDS)
+    work_before = [len(host.launches(program)) for program in (more, less)]
+    waits, end = [], time.monotonic() + 2 * SHARE_WINDOW_SECONDS
+    while time.monotonic() < end:
+        before = host.clients()[notebook.client_id]["wait_seconds"]
+        notebook.run("work(0.1)")
+        waits.append(host.clients()[notebook.client_id]["wait_seconds"] - before)
+        time.sleep(3.0)  # the user thinks
+    first, second = (
+        len(host.launches(program)) - before for program, before in zip((more, less), work_before, strict=True)
+    )
+    assert 0.7 - 0.05 <= first / (first + second) <= 0.8 + 0.05
+    assert max(waits) <= 1.5, waits
     stop_all(more, less)
 
 
