@@ -12,6 +12,7 @@ import pytest
 
 from jupyter_gpushare.kernel.display import result_messages
 from jupyter_gpushare.kernel.magics import SUBCOMMANDS
+from jupyter_gpushare.wire import messages
 
 # The environment of this kernel lacks the package, so it can import only the files that the startup file loads.
 FOREIGN = """
@@ -52,7 +53,9 @@ def shown(notebook: Any, line: str = "%gpushare") -> dict[str, Any]:
     return dict(data)
 
 
-def test_status_shows_this_kernel(notebook: Any) -> None:
+def test_status_shows_this_kernel(coordinator: Any, notebook: Any, wait_until: Any) -> None:
+    """The utilisation of the device is unknown in the coordinator's first second."""
+    wait_until(lambda: coordinator.request(messages.Status())["devices"][0]["utilisation"] is not None)
     data = shown(notebook)
     assert data == shown(notebook, "%gpushare status")
     for text in (data["text/plain"], data["text/html"]):
