@@ -59,8 +59,10 @@ class ClientApi:
         from .display.report import Report
 
         problem = self.problem()
+        # The age before the request, because a slow answer would make the coordinator seem newer than the program.
+        age = _process_age()
         try:
-            return Report(self.request({"type": "status"}), self.client, problem, _process_age(), self._program)
+            return Report(self.request({"type": "status"}), self.client, problem, age, self._program)
         except Unreachable as error:
             if not (problem or self.client or self.path):
                 problem = self._not_shared_message()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.kernel import client_api
 from jupyter_gpushare.kernel.display.formatting import quota_line, state_line
 from jupyter_gpushare.kernel.display.html import COLOURS
 from jupyter_gpushare.kernel.display.report import Report
@@ -91,6 +92,19 @@ def test_times_continue_from_the_snapshot() -> None:
     assert dict(report.rows())["GPU time"] == "14 s in 4 turns, waited 1 min 15 s"
     device["grants"][0]["seconds_left"] = 9.0
     assert report.turns(device)[0][3] == "for 5 s, 7 s left"
+
+
+def test_a_slow_answer_makes_no_coordinator_newer_than_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    age = 2.0
+
+    class SlowApi(client_api.ClientApi):
+        def request(self, message: dict[str, Any], timeout: float = 0.0) -> Any:
+            nonlocal age
+            age += 5.0
+            return {**snapshot(client("a")), "coordinator": {"uptime_seconds": 2.1}}
+
+    monkeypatch.setattr(client_api, "_process_age", lambda: age)
+    assert "since the coordinator started" not in repr(SlowApi("a", "", lambda: "").status())
 
 
 def test_report_figures_restart_with_a_new_coordinator() -> None:
