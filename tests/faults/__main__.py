@@ -9,6 +9,7 @@ import tempfile
 import time
 
 from .episode import CHECK_EVERY_EVENTS, Episode
+from .moves import EpisodeWithMoves
 
 
 def main() -> int:
@@ -23,6 +24,7 @@ def main() -> int:
         help="events of the coordinator between two checks of its state",
     )
     parser.add_argument("--kinds", help="only these faults, separated by commas")
+    parser.add_argument("--moves", action="store_true", help="let clients move to other devices and hibernate")
     parser.add_argument("--log", action="store_true", help="print the events of each seed, even without a failure")
     options = parser.parse_args()
     kinds = tuple(options.kinds.split(",")) if options.kinds else None
@@ -33,7 +35,7 @@ def main() -> int:
         began = time.perf_counter()
         seed = options.first if options.seed is None else options.seed
         while True:
-            episode = Episode(seed, kinds, options.every)
+            episode = (EpisodeWithMoves if options.moves else Episode)(seed, kinds, options.every)
             outcome = episode.run()
             if outcome.failure or options.log:
                 print(outcome.failure or "\n".join(f"{at:.6f} {what}" for at, what in episode.host.event_log))

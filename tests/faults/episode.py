@@ -75,7 +75,9 @@ class ShortOverrunSettings(LiveSettings):
 
 
 class Episode:
-    """Run of the fault tests with one seed."""
+    """Run of the fault tests with one seed. `options`: of the command that repeats the run."""
+
+    options = ""
 
     def __init__(self, seed: int, kinds: tuple[str, ...] | None = None, check_every: int = CHECK_EVERY_EVENTS) -> None:
         self.seed, self._kinds, self._check_every = seed, kinds, check_every
@@ -123,7 +125,7 @@ class Episode:
         state = "\n".join(self._state)
         return (
             f"{events}\n{state}\n{trace}seed {self.seed}, event {self.outcome.events}: {error}\n"
-            f"again: python -m tests.faults --seed {self.seed}{kinds}"
+            f"again: python -m tests.faults --seed {self.seed}{kinds}{self.options}"
         )
 
     @contextmanager
@@ -243,7 +245,10 @@ class Episode:
         for client in host.clients.values():  # a page may have reported a suspension to a new coordinator
             host.send_user_request(client, {"type": "resume"})
         self._run_until(
-            host, bound, "got no answer", lambda: [str(user.request) for user in host.requests if not user.is_done]
+            host,
+            self._answer_bound(host),
+            "got no answer",
+            lambda: [str(user.request) for user in host.requests if not user.is_done],
         )
         host.requests.clear()
         unbounded = self._clients_without_bound(host)
@@ -318,6 +323,10 @@ class Episode:
         """
         restoring = [client for client in host.clients.values() if host.driver_bytes and client.profile.uses_swap]
         return 16.0 + 7.0 + 5.0 + 1.5 * len(host.clients) + ANSWER_TIMEOUT_SECONDS * len(restoring) + 10.0
+
+    def _answer_bound(self, host: FaultHost) -> float:
+        """Return the bound of the answers to requests in seconds."""
+        return self._calm_bound(host)
 
     def _run_until(
         self,

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 class SimulatedProcess(Process, EventOwner):
     """Process of a client in virtual time."""
 
+    hibernated = 0  # bytes that have left the device with the process
+    may_allocate = True  # False while the driver moves the process, or while the process is hibernated
+
     def __init__(self, host: TurnAudit, client: SimulatedClient, pid: int, devices: tuple[str, ...]) -> None:
         EventOwner.__init__(self)
         self.host, self.clock, self.client = host, host.clock, client

@@ -248,6 +248,9 @@ class SimulatedProgram:
         if not self.profile.max_bytes or self.memory_requests.is_waiting or self.random.random() < 0.5:
             then()
             return
+        if not self.agent.may_allocate:
+            then()
+            return
         agent = self.agent
         control, report, slots = agent.page.control, agent.page.report, agent.client_page.slots
         target = self.random.randrange(self.profile.max_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -43,7 +43,7 @@ class SimulatedClient:
     _collectives: list[Collective] = field(default_factory=list)
 
     def start(self) -> SimulatedProcess:
-        agent = SimulatedProcess(self.host, self, self.host.next_pid(), self.devices)
+        agent = self.host.process_type(self.host, self, self.host.next_pid(), self.devices)
         self.agents.append(agent)
         return agent
 
@@ -76,6 +76,7 @@ class TurnAudit:
     `preemption` is the probability that a process loses the processor between two visible stores.
     """
 
+    process_type = SimulatedProcess
     memory = 8 << 30
     rings_doorbell = False  # True if a doorbell follows each new permit
 
@@ -87,6 +88,7 @@ class TurnAudit:
         self.clients: dict[str, SimulatedClient] = {}
         self.preemption = 0.0
         self.turns = 0  # turns with at least one call
+        self.moves: Counter[str] = Counter()  # of processes by the driver, by outcome
         self.event_log: deque[tuple[float, str]] = deque(maxlen=MAX_LOGGED_EVENTS)
         self._digest = hashlib.blake2b(digest_size=8)
         self._pids = 1 << 22  # above the pids of this machine
@@ -145,6 +147,14 @@ class TurnAudit:
     def on_started(self, agent: SimulatedProcess) -> None:
         self._by_pid[agent.pid] = agent
         for uuid in agent.devices:
+            self._agents_by_device[uuid].append(agent)
+
+    def change_devices(self, agent: SimulatedProcess, devices: tuple[str, ...]) -> None:
+        """Let a process, and later processes of its client, use other devices."""
+        for uuid in agent.devices:
+            self._agents_by_device[uuid].remove(agent)
+        agent.devices = agent.client.devices = devices
+        for uuid in devices:
             self._agents_by_device[uuid].append(agent)
 
     def end(self, agent: SimulatedProcess) -> None:
