@@ -267,7 +267,7 @@ _LIVE = (
         "switch",
         True,
         "Release the cached memory of PyTorch and CuPy in notebooks at the end of each cell while memory is short.",
-        "Memory is short if the clients of a GPU have allocated more than the GPU has.",
+        "Memory is short while the clients of a GPU have allocated more than the GPU has, and for a minute after that.",
     ),
     Setting(
         "devices",

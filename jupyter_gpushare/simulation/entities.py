@@ -105,6 +105,8 @@ class SimClient:
     boundary_from_ns: int = NO_TIME_NS  # from then on the turn ends at the end of a training step
     # memory
     allocated: int = 0
+    released: int = 0  # bytes of its cache that its framework has freed and allocates again in the next cell
+    unmade: int = 0  # part of `allocated` without contents, for which no device has memory yet
     resident_on: dict[SimDevice, int] = field(default_factory=dict)
     resident_targets: dict[SimDevice, int] = field(default_factory=dict)  # a device without an entry keeps all memory
     turn_limit: int | None = None  # bytes on its device in its turn; None: all bytes

@@ -5,9 +5,11 @@ Evicted bytes count as resident until the eviction has ended, and restored bytes
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..core.base.memory_use import MemoryUse
 from ..core.interface import events as ev
-from ..wire.page import LEAVING, OUT
+from ..wire.page import CLOSING, IN, LEAVING, OUT
 from .entities import EVICT, RESTORE, SimClient, SimDevice
 from .event_queue import EventQueue
 from .workloads.workload import Costs
@@ -27,17 +29,18 @@ class MemoryTransfers(EventQueue):
         raise NotImplementedError
 
     def report_memory(self, client: SimClient) -> None:
-        part = client.allocated // max(1, len(client.devices))
+        use = MemoryUse(client.allocated, unmade=client.unmade).part(max(1, len(client.devices)))
         plain, by_device = client.spec.plain, {}
         for device in client.devices:
             here = client.resident_on.get(device, 0)
-            by_device[device.uuid] = MemoryUse(part, here, here if plain else 0)
+            by_device[device.uuid] = replace(use, resident=here, unmovable=here if plain else 0)
         self.handle_event(
             ev.MemoryReported(
                 client.id,
                 client.allocated,
                 client.resident,
                 client.resident if plain else 0,
+                unmade=client.unmade,
                 by_device=by_device,
                 can_spill=not self.overlap and not plain,
             )
@@ -136,7 +139,7 @@ class MemoryTransfers(EventQueue):
         missing = {device: self._missing_on(client, device) for device in client.devices}
         client.restoring = {device: part for device, part in missing.items() if part > 0}
         for device, part in client.restoring.items():
-            ends = max(begins, device.restore_link_free_at) + part / device.link
+            ends = max(begins, device.restore_link_free_at) + self._copied_bytes(client, part) / device.link
             short = device.resident_bytes + device.restoring_bytes + part - device.memory
             if short > device.evicting_bytes:
                 self._stop_prefetches(device, client)
@@ -181,6 +184,7 @@ class MemoryTransfers(EventQueue):
         parts, client.restoring = client.restoring, {}
         for device, part in parts.items():
             restored = int(part * done)
+            made = int((part - self._copied_bytes(client, part)) * done)
             device.restoring_bytes -= part
             short = device.resident_bytes + restored - device.memory
             if short > 0:
@@ -188,7 +192,12 @@ class MemoryTransfers(EventQueue):
             device.resident_bytes += restored
             device.plain_bytes += restored if client.spec.plain else 0
             client.resident_on[device] = client.resident_on.get(device, 0) + restored
-            self.bytes_in += restored
+            self.bytes_in += restored - made
+            client.unmade -= made
+
+    def _copied_bytes(self, client: SimClient, part: int) -> int:
+        """Return how many of `part` bytes that a restore brings to one device have contents to copy."""
+        return max(0, part - client.unmade // len(client.devices))
 
     def start_prefetch(self, client: SimClient) -> None:
         """Begin to restore memory in the background, as far as the devices of the prefetch have room now."""
@@ -208,7 +217,8 @@ class MemoryTransfers(EventQueue):
         client.restoring = {device: part for device, part in room.items() if part > 0}
         client.restore_start = client.restore_end = self.now
         for device, part in client.restoring.items():
-            device.restore_link_free_at = max(self.now, device.restore_link_free_at) + part / device.link
+            copied = self._copied_bytes(client, part)
+            device.restore_link_free_at = max(self.now, device.restore_link_free_at) + copied / device.link
             device.restoring_bytes += part
             client.restore_end = max(client.restore_end, device.restore_link_free_at)
         self.schedule(client.restore_end, RESTORE, client)
@@ -250,4 +260,39 @@ class MemoryTransfers(EventQueue):
             self.remove_all(client, device, size)
         client.resident_on = {}
         client.resident_targets = {}
-        client.allocated = 0
+        client.allocated = client.released = client.unmade = 0
+
+    # --- caches of frameworks
+
+    def release_cache(self, client: SimClient) -> None:
+        """Free the client's cache until `fill_cache`, at the end of a cell."""
+        if client.released or not client.devices:
+            return
+        self.stop_eviction(client)
+        self.stop_restore(client)
+        part = client.spec.cache // len(client.devices)
+        client.released = part * len(client.devices)
+        client.allocated -= client.released
+        for device in client.devices:
+            freed = min(part, client.resident_on.get(device, 0))
+            device.resident_bytes -= freed
+            client.resident_on[device] = client.resident_on.get(device, 0) - freed
+        if client.phase == LEAVING:
+            self.schedule(self.now, EVICT, client)
+        else:
+            self.evict_when_out(client)
+        self.report_memory(client)
+
+    def fill_cache(self, client: SimClient) -> None:
+        """Allocate the released cache again, whose bytes have no contents to restore."""
+        part, client.released = client.released // len(client.devices), 0
+        client.allocated += part * len(client.devices)
+        for device in client.devices:
+            made = 0
+            if client.phase in (IN, CLOSING):
+                short = device.resident_bytes + part - device.memory
+                made = part if short <= 0 else max(0, part - short + self._evict_by_faults(device, short, client))
+            device.resident_bytes += made
+            client.resident_on[device] = client.resident_on.get(device, 0) + made
+            client.unmade += part - made
+        self.report_memory(client)

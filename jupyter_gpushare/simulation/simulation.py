@@ -277,6 +277,8 @@ class Simulation(MovingAgent):
             client.activity = ON_CPU
             self.schedule(self.now + _RESTART_SECONDS, WORK, client)
             return
+        if client.released:
+            self.fill_cache(client)
         client.activity = ON_GPU
         client.cell_gpu += duration
         client.remaining_gpu_seconds = duration
@@ -286,8 +288,16 @@ class Simulation(MovingAgent):
             client.waiting_since = self.now
             self.wait_at_gate(client)
 
+    def _releases_cache(self, client: SimClient) -> bool:
+        """Return whether the client's framework releases its cache at the end of a cell."""
+        if not client.spec.cache or client.spec.plain or client.turn_limit is not None:
+            return False
+        return any(one.needs_room_of_caches(self.now) for one in self.scheduler.clients[client.id].device_bindings)
+
     def _end_cell(self, client: SimClient) -> None:
         self.results.record_cell(client, self.now)
+        if client.process_number and self._releases_cache(client):
+            self.release_cache(client)
         self._next_cell(client)
         self.handle_event(ev.CellEnded(client.id, "cell", client.gpu_seconds))
         self.update_idleness(client)

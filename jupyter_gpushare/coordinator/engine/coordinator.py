@@ -196,7 +196,7 @@ class Coordinator:
         # Each limit gets the time of its begin, also while no snapshot is built.
         launch_limits.limits_field(self.state.scheduler, self.state.client(runtime), runtime, self.state.now)
         devices = self.state.client(runtime).device_bindings
-        is_short = any(device.has_memory_shortage for device in devices)
+        is_short = any(device.needs_room_of_caches(self.state.now) for device in devices)
         runtime.report_memory_shortage(is_short and self.state.settings.traits.release_caches)
 
     def _on_client_removing(self, runtime: ClientRuntime) -> None:

@@ -121,6 +121,9 @@ class ProcessEventHandlers:
             if not grant.is_restoring:
                 grant.max_restore_seconds = 0.0
         self._table.set_memory_use(client, event.memory_use, event.by_device)
+        for device in client.device_bindings:
+            if device.has_memory_shortage:
+                device.memory_short_at = now
         self._table.mark_dirty(client)
 
     def _on_process_idle(self, event: ev.ProcessIdle, now: float) -> None:

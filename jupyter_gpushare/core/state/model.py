@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..measure.time_limit import TimeLimitBucket
 
 _RESERVED_PART, _RESERVED_PART_FOR_CONTEXTS = 16, 4  # of a device that a client moves to
+_CACHE_SHORTAGE_SECONDS = 60.0  # for which caches are released after a memory shortage
 
 IDLE, WAITING, RUNNING, DRAINING, OVERRUN = "idle", "waiting", "running", "draining", "overrun"
 SUSPENDED = "suspended"
@@ -453,6 +454,7 @@ class Device:
     eviction_candidates: EvictionCandidates = field(init=False)
     forced_evictions: dict[str, Client] = field(default_factory=dict)  # clients whose memory leaves in spite of room
     limited_clients: dict[str, Client] = field(default_factory=dict)  # those with a turn limit
+    memory_short_at: float = float("-inf")  # when a report of memory last showed a memory shortage
     memory_version: int = 0  # changes when the memory there, or what clients may have there, changes
     next_client: Client | None = None  # the client that has an unused permit for the device
     free_since: float = float("-inf")  # when the last turn there ended
@@ -474,6 +476,13 @@ class Device:
         return self.allocated + arriving > self.info.memory or any(
             grant.client.memory_on(self).unmet for grant in self.grants
         )
+
+    def needs_room_of_caches(self, now: float) -> bool:
+        """Return whether memory is short, or was short in the last minute.
+
+        A client that releases its cache ends the shortage until its next cell, which allocates the cache again.
+        """
+        return self.has_memory_shortage or now < self.memory_short_at + _CACHE_SHORTAGE_SECONDS
 
 
 class EntityRegistry:

@@ -38,6 +38,7 @@ class Participant:
     `launch` is the duration of one launch.
     `step` is the GPU time of a training step of a program that marks its steps; 0: the program marks none.
     With `plain`, the client has memory mode "plain", so its memory stays on its device once it is there.
+    `cache` is the part of `memory` that the program's framework only keeps after a cell, for its next allocations.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Participant:
     restarts: tuple[float, ...] = ()
     step: float = 0.0
     plain: bool = False
+    cache: int = 0
 
 
 @dataclass(frozen=True)
