@@ -23,6 +23,7 @@ from .measurements import pause
 
 FAULT_COUNT = 500 if measurements.IS_LONG else 20
 MAX_IDLE_SECONDS = 2.0 if measurements.IS_LONG else 10.0  # of a device while a client could run
+PAIR_PART = 0.42  # of the device's memory, so that one process of the pair does not fit beside another client either
 STOP_SECONDS = (0.15, 0.6)  # bounds of the duration of a stop
 
 
@@ -36,7 +37,7 @@ def test_processes_killed_and_stopped_at_random_moments_block_no_client(host: Sy
     before = descriptors(host)
     with kernel_starter() as start:
         programs = [BusyProgram(host, name, MOST) for name in "abc"]
-        programs += [BusyProgram(host, "pair", MOST / 2) for _ in range(2)]
+        programs += [BusyProgram(host, "pair", PAIR_PART) for _ in range(2)]
         targets = [*programs, BusyKernel(host, start, MOST)]
         for target in targets:
             target.begin()
