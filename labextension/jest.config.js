@@ -12,6 +12,7 @@ const esModules = [
 
 module.exports = {
   testEnvironment: '<rootDir>/testing/environment.js',
+  testTimeout: 30000,
   testMatch: ['<rootDir>/src/**/*.test.ts?(x)'],
   moduleNameMapper: { '\\.css$': '<rootDir>/testing/empty.js' },
   transform: {

@@ -38,7 +38,7 @@ def http(
     """Send an HTTP request and return the status line and the body of the response."""
     family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET
     with closing(socket.socket(family)) as connection:
-        connection.settimeout(2 * DEADLINE_SECONDS)
+        connection.settimeout(DEADLINE_SECONDS)
         connection.connect(where)
         connection.sendall(request)
         answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))

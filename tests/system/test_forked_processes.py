@@ -58,7 +58,7 @@ def test_a_child_that_outlives_its_parent_keeps_neither_turn_nor_connection(long
     one.process.kill()
     one.process.wait()
     try:
-        other.result(2)
+        other.result()
         other.stop()
     finally:
         os.kill(child, signal.SIGKILL)

@@ -27,7 +27,7 @@ export async function flushPromises(): Promise<void> {
 
 /** Poll until a condition holds on the page. */
 export async function waitUntil(condition: () => unknown): Promise<void> {
-  const deadline = Date.now() + 4000;
+  const deadline = Date.now() + 20000;
   while (!condition()) {
     if (Date.now() > deadline) {
       throw new Error(`Not seen: ${condition}\n${document.body.innerHTML}`);
