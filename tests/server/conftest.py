@@ -21,6 +21,7 @@ from jupyter_core.utils import ensure_async
 from tornado.httpclient import HTTPClientError
 from traitlets.config import Config
 
+from jupyter_gpushare.server import supervisor
 from jupyter_gpushare.server.app import GpuShareApp
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import AsyncClient, default_coordinator_argv, ensure_coordinator_async
@@ -81,6 +82,7 @@ def coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coo
     served = Coordinator(str(folder / "c.sock"))
     monkeypatch.setenv("GPUSHARE_SOCKET", served.path)
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))  # without the state of other tests
+    monkeypatch.setattr(supervisor, "START_TIMEOUT_SECONDS", 30.0)  # a busy machine starts a coordinator slowly
     yield served
     pid = served.pid
     if pid not in (0, os.getpid()):
@@ -154,7 +156,7 @@ def events(jp_ws_fetch: Any) -> Iterator[Callable[[], Awaitable[Callable[[], Awa
         connection = await jp_ws_fetch("gpushare", "api", "events")
         sockets.append(connection)
 
-        async def receive(timeout: float = 10.0) -> Any:
+        async def receive(timeout: float = 30.0) -> Any:
             text = await asyncio.wait_for(connection.read_message(), timeout)
             return None if text is None else json.loads(text)
 
@@ -212,7 +214,7 @@ def channels(jp_serverapp: Any) -> Iterator[Callable[[str], Awaitable[Any]]]:
         client.stop_channels()
 
 
-async def wait_until(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
+async def wait_until(condition: Callable[[], Any], what: str, timeout: float = 30.0) -> Any:
     """Poll until `condition()`, which may be awaitable, is true, and return its value."""
     deadline = time.monotonic() + timeout
     while not (value := await ensure_async(condition())):
