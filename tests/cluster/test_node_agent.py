@@ -112,9 +112,9 @@ def test_the_end_of_a_kernel_whose_keeper_was_killed_is_found(node: Node) -> Non
 
 
 def test_only_a_kernel_that_no_server_waits_for_ends_after_the_orphan_timeout(node: Node) -> None:
-    adopted = node.request(start_request("adopted", orphan_timeout=0.3))
+    adopted = node.request(start_request("adopted", orphan_timeout=3.0))
     waiting = node.connection.request(Wait(kernel="adopted"))
-    orphan = node.request(start_request("orphan", orphan_timeout=0.3))
+    orphan = node.request(start_request("orphan", orphan_timeout=3.0))
     wait_until(lambda: not is_alive(orphan["pid"]))
     assert is_alive(adopted["pid"]) and not waiting.done()
     assert node.request(Wait(kernel="orphan")) == {"status": -signal.SIGTERM, "reason": "orphan"}
