@@ -7,6 +7,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from jupyter_gpushare.wire.page import IN, OUT
 
 from . import simlog
@@ -53,7 +55,7 @@ def lock_is_free(machine: NativeHost) -> bool:
         return True
 
 
-def advances(client: CudaClient, seconds: float = 5.0) -> None:
+def advances(client: CudaClient, seconds: float = 20.0) -> None:
     before = client.run("launches")
     wait_until(lambda: client.run("launches") > before, seconds, "a launch")
 
@@ -79,6 +81,7 @@ def test_two_clients_take_turns_that_do_not_overlap(machine: NativeHost) -> None
     assert simlog.overlap_seconds(logs.values()) == 0
 
 
+@pytest.mark.exclusive
 def test_turns_work_without_any_coordinator(machine: NativeHost) -> None:
     client = machine.client()
     client.run("1")  # the interpreter has started
@@ -99,7 +102,7 @@ def test_the_turn_of_a_killed_process_ends_although_its_child_lives(machine: Nat
     two.run(LOOP)
     assert two.run("launches") == 0
     one.process.send_signal(signal.SIGKILL)
-    advances(two, 1.0)
+    advances(two)
     os.kill(child, signal.SIGKILL)
 
 
@@ -133,7 +136,7 @@ def test_a_process_leaves_a_coordinator_that_hangs(machine: NativeHost) -> None:
         process.wait_for_waiting_thread()
         again = coordinator.accept(8.0)  # the process connects again, and gets no answer
         assert again.phase == OUT
-        advances(client, 8.0)
+        advances(client)
 
 
 def test_quantum_counts_from_the_end_of_the_restore(machine: NativeHost) -> None:
