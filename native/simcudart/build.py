@@ -45,7 +45,7 @@ LIBRARIES = {
     "libcublas": Library("cublas", 15, "libraries/cublas.c", "cublas([SDCZI]|Gemm|Dot)", 13),
     "libcudnn": Library("cudnn", 3000, "libraries/cudnn.c", "cudnnBatchNorm", 5000),
     "libcufft": Library("cufft", 16),
-    "libcurand": Library("curand", 104),
+    "libcurand": Library("curand", 104, "libraries/curand.c", "curandGenerate", 201),
     "libcusparseLt": Library("cusparseLt", 10),
     "libcusparse": Library("cusparse", 10),
     "libcusolver": Library("cusolver", 9),

@@ -19,8 +19,10 @@ FUNCTIONS = [
     "cublasLtCreate",
     "cudaGetFuncBySymbol",
     "cuptiGetResultString",
+    "curandCreateGenerator",
+    "curandGenerateUniform",
 ]
-OPENED = ["libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcupti.so.13"]
+OPENED = ["libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcupti.so.13", "libcurand.so.10"]
 PROGRAM = """
 import json
 from ctypes import *
@@ -44,6 +46,19 @@ parameters = (c_void_p * 1)(cast(byref(parameter), c_void_p))
 launched = cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
 print(json.dumps([found, launched, cudart.cudaDeviceSynchronize()]))
 """
+GENERATE = """
+curand, generator, begin, end, ms = CDLL("libcurand.so.10"), c_void_p(), c_void_p(), c_void_p(), c_float()
+made = curand.curandCreateGenerator(byref(generator), 100)
+cudart.cudaDeviceSynchronize()
+cuda.cuEventCreate(byref(begin), 0)
+cuda.cuEventCreate(byref(end), 0)
+cuda.cuEventRecord(begin, None)
+generated = curand.curandGenerateUniform(generator, c_void_p(0), c_size_t(0))
+cuda.cuEventRecord(end, None)
+cuda.cuEventSynchronize(end)
+cuda.cuEventElapsedTime(byref(ms), begin, end)
+print(json.dumps([made, generated, ms.value > 40]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +73,9 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def result(stand_ins: Path, folder: Path, code: str) -> object:
+def result(stand_ins: Path, folder: Path, code: str, kernel_ns: str = "1000") -> object:
     path = f"{stand_ins}:{simulated_driver().parent}"
-    env = environment(folder / "devices", GPUSHARE_SIM_KERNEL_NS="1000") | {"LD_LIBRARY_PATH": path}
+    env = environment(folder / "devices", GPUSHARE_SIM_KERNEL_NS=kernel_ns) | {"LD_LIBRARY_PATH": path}
     done = subprocess.run([sys.executable, "-c", PROGRAM + code], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -92,3 +107,7 @@ def test_a_layout_keeps_its_attributes(stand_ins: Path, tmp_path: Path) -> None:
 def test_the_driver_launches_a_function_of_the_program(stand_ins: Path, tmp_path: Path) -> None:
     """The function's own parameter, here 2 ** 62, is no time of the launch."""
     assert result(stand_ins, tmp_path, LAUNCH) == [0, 0, 0]
+
+
+def test_random_numbers_are_a_launch(stand_ins: Path, tmp_path: Path) -> None:
+    assert result(stand_ins, tmp_path, GENERATE, "50000000") == [0, 0, True]
