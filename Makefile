@@ -35,7 +35,7 @@ help:
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make nightly             all tests at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
 	@echo 'make test-frameworks     PyTorch and Numba on the simulated device (`make frameworks` downloads 900 MB)'
-	@echo 'make suites              tests of cuda.bindings, cuda.core, Numba and PyTorch, which the next nightly run compares'
+	@echo 'make suites              tests of CUDA for Python, Numba, PyTorch, Triton, CuPy and JAX, which `make nightly` compares'
 	@echo 'make test-gpu            the tests on a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with random input (in `make test`: a short form of both)'
 	@echo 'make faults              faults in virtual time: FAULTS=1e8 events, seeds from FIRST=0 on (hours)'

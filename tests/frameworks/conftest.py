@@ -13,11 +13,11 @@ import pytest
 
 from ..driver_facts.harness import ROOT, simulated_driver
 from ..system.system_host import MIB, GpuProgram, SystemHost, system_host
+from .suites import STAND_INS
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 MODES = ["", "unified", "swap", "plain"]  # without the shim, and the memory modes
 PYTHON = Path(os.environ.get("GPUSHARE_TEST_PYTHON") or ROOT / ".venv-frameworks" / "bin" / "python")
-STAND_INS = Path(os.environ.get("GPUSHARE_TEST_STAND_INS") or ROOT / "build" / "simcudart")
 START_SECONDS = 120.0  # limit of the start of a program, which loads a gigabyte of libraries
 # By name, with their options in PYTORCH_CUDA_ALLOC_CONF.
 ALLOCATORS = {

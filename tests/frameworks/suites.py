@@ -6,18 +6,21 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("GPUSHARE_TEST_SUITES") or ROOT / ".suites")
 FRAMEWORK_PYTHON = ROOT / ".venv-frameworks" / "bin" / "python"  # with PyTorch, from `make frameworks`
+BUILD = ROOT / "native" / "simcudart" / "build.py"
+STAND_INS = Path(os.environ.get("GPUSHARE_TEST_STAND_INS") or ROOT / "build" / "simcudart")  # of PyTorch's libraries
 RUNNER = ["pytest<9", "pytest-timeout", "pytest-xdist"]  # xdist goes on after a test that ends its process
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Test suite, in an environment of its own unless its programs need the stand-ins for NVIDIA's libraries."""
+    """Test suite, in an environment of its own unless it needs PyTorch."""
 
     requirements: list[str]
     tests: list[str]  # files and folders in `folder`, or modules
@@ -27,7 +30,12 @@ class Suite:
     revision: str = ""
     sources: tuple[str, ...] = ()  # folders and files of the repository
     folder: str = "."  # of the tests, in the repository
-    needs_stand_ins: bool = False
+    needs_pytorch: bool = False
+    # Folders of the packages with the libraries that need stand-ins for NVIDIA's, and those that they open with dlopen.
+    framework: tuple[str, ...] = ()
+    opened: tuple[str, ...] = ()
+    libraries: str = ""  # folder of NVIDIA's libraries that run as they are
+    headers: str = ""  # folder of CUDA, for programs that compile
 
 
 CUDA_PYTHON = {
@@ -101,6 +109,64 @@ NUMBA_MODULES = [
     "select_device",
     "streams",
 ]
+# The tests of Triton's launches, and of what its cache keeps.
+TRITON_FILES = [
+    "autotune_listener",
+    "bindings",
+    "build",
+    "cache",
+    "cache_determinism",
+    "compilation_listener",
+    "driver",
+    "launch",
+    "specialize",
+    "subproc",
+]
+# Tests that compare results of kernels, which are undefined.
+TRITON_LEFT_OUT = (
+    "async_compile or constexpr_cache_invalidation_recreated or function_arguments or global_var_change or"
+    " higher_order or kernel_default_arg or pre_run_hooks"
+)
+# The tests of CuPy that reach the runtime.
+CUPY_FILES = [
+    "memory_hooks_tests",
+    "test_compiler.py",
+    "test_device.py",
+    "test_driver.py",
+    "test_graph.py",
+    "test_memory.py",
+    "test_memory_hook.py",
+    "test_nvtx.py",
+    "test_pinned_memory.py",
+    "test_profile.py",
+    "test_runtime.py",
+    "test_stream.py",
+]
+# Most of these tests compare results of kernels. A thread waits without end for another device. The numbers of bytes
+# depend on Python's collector, and the shim gives memory that a pool has freed to other allocations (large_chunk).
+CUPY_LEFT_OUT = (
+    "capture_run or stream_is_capturing or fork_join or null_stream_cannot_capture or thread_local_valid or"
+    " (TestUnownedMemory and test_device0) or (TestDeviceSwitch and thread_safe) or"
+    " (TestMemoryAsyncPool and (bytes2 or bytes_stream or large_chunk))"
+)
+JAX_FILES = ["array", "array_interoperability", "device", "memories", "transfer_guard"]
+JAX_LEFT_OUT = (
+    "Offload or StreamAnnotation or streaming or (JaxArrayTest and (add or astype or zeros_like))"  # likewise
+)
+JAX_OPENED = (
+    "libcublas.so.13",
+    "libcublasLt.so.13",
+    "libcudart.so.13",
+    "libcudnn.so.9",
+    "libcufft.so.12",
+    "libcupti.so.13",
+    "libcusolver.so.12",
+    "libcusparse.so.12",
+    "libnccl.so.2",
+    "libnvidia-ml.so.1",
+    "libnvrtc.so.13",
+    "libnvshmem_host.so.3",
+)
 
 SUITES = {
     "cuda-bindings": Suite(
@@ -114,7 +180,13 @@ SUITES = {
     ),
     "cuda-core": Suite(
         CUDA_PACKAGES,
-        ["graph", "memory", *(f"test_{name}.py" for name in CORE_FILES)],
+        # The test left out passes if the machine is busy between two launches, which compute nothing.
+        [
+            "graph",
+            "memory",
+            *(f"test_{name}.py" for name in CORE_FILES),
+            "--deselect=tests/test_event.py::test_timing_success",
+        ],
         min_passed=900,
         seconds=1200,
         sources=("cuda_core/tests", "cuda_python_test_helpers"),
@@ -137,7 +209,61 @@ SUITES = {
         revision="2236df1770800ffea5697b11b0bb0d910b2e59e1",  # PyTorch 2.6.0
         sources=("test/test_cuda.py",),
         folder="test",
-        needs_stand_ins=True,
+        needs_pytorch=True,
+    ),
+    "triton": Suite(
+        ["expecttest", "triton==3.8.0"],
+        [
+            "-c/dev/null",
+            "--rootdir=.",
+            *(f"runtime/test_{name}.py" for name in TRITON_FILES),
+            "-k",
+            f"not ({TRITON_LEFT_OUT})",
+        ],
+        min_passed=140,
+        seconds=900,
+        repository="https://github.com/triton-lang/triton",
+        revision="3bb23dde71a3679f0ae3e9c1be6dcae1f4bff462",  # where the branch of Triton 3.8 begins
+        sources=("/python/test/conftest.py", "/python/test/unit/runtime"),
+        folder="python/test/unit",
+        needs_pytorch=True,
+    ),
+    "cupy": Suite(
+        # The newest release that loads the runtime dynamically. NVRTC runs as it is, and needs the headers.
+        ["cupy-cuda12x==12.3.0", "numpy<2", "nvidia-cuda-nvrtc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*"],
+        [
+            "-c/dev/null",
+            "--rootdir=.",
+            *(f"cupy_tests/cuda_tests/{name}" for name in CUPY_FILES),
+            "-k",
+            f"not ({CUPY_LEFT_OUT})",
+        ],
+        min_passed=170,
+        seconds=600,
+        repository="https://github.com/cupy/cupy",
+        revision="fc5c421d842f6e90285e5aafc779b999e37ca2fe",  # CuPy 12.3.0
+        sources=("/tests/conftest.py", "/tests/cupy_tests/__init__.py", "/tests/cupy_tests/cuda_tests"),
+        folder="tests",
+        framework=("cupy", "cupy_backends"),
+        libraries="nvidia/cuda_nvrtc/lib",
+        headers="nvidia/cuda_runtime",
+    ),
+    "jax": Suite(
+        ["absl-py", "hypothesis", "jax==0.10.2", "jax-cuda13-plugin==0.10.2"],
+        [
+            "-c/dev/null",
+            "--rootdir=.",
+            *(f"tests/{name}_test.py" for name in JAX_FILES),
+            "-k",
+            f"not ({JAX_LEFT_OUT})",
+        ],
+        min_passed=150,
+        seconds=900,
+        repository="https://github.com/jax-ml/jax",
+        revision="990e6a0b84138346e6a38785412f36356e0e5dc3",  # JAX 0.10.2
+        sources=("/conftest.py", *(f"/tests/{name}_test.py" for name in JAX_FILES)),
+        framework=("jax_plugins/xla_cuda13", "jax_cuda13_plugin"),
+        opened=JAX_OPENED,
     ),
     "numba-cuda": Suite(
         ["cffi", "filecheck", "numba-cuda[cu12]==0.30.4", "psutil"],
@@ -150,7 +276,36 @@ SUITES = {
 
 def python(name: str) -> Path:
     """Return the Python of a suite's environment."""
-    return FRAMEWORK_PYTHON if SUITES[name].needs_stand_ins else FOLDER / name / "venv" / "bin" / "python"
+    return FRAMEWORK_PYTHON if SUITES[name].needs_pytorch else FOLDER / name / "venv" / "bin" / "python"
+
+
+def _packages(name: str) -> Path:
+    """Return the folder of the packages in a suite's environment."""
+    return next((python(name).parents[1] / "lib").glob("python*/site-packages"))
+
+
+def _stand_ins(name: str) -> Path:
+    return FOLDER / name / "stand-ins"
+
+
+def library_path(name: str) -> list[str]:
+    """Return the folders from which a suite's programs load NVIDIA's libraries, without that of the driver."""
+    suite = SUITES[name]
+    if suite.needs_pytorch:
+        return [str(STAND_INS)]
+    own = [str(_packages(name) / suite.libraries)] if suite.libraries else []
+    return [*own, str(_stand_ins(name))] if suite.framework else own
+
+
+def variables(name: str, cache: Path, driver: Path) -> dict[str, str]:
+    """Return the variables by which a suite's programs find CUDA, the driver and their cache."""
+    headers = SUITES[name].headers
+    return {
+        **({"CUDA_PATH": str(_packages(name) / headers)} if headers else {}),
+        "CUPY_CACHE_DIR": str(cache),
+        "TRITON_CACHE_DIR": str(cache),
+        "TRITON_LIBCUDA_PATH": str(driver),
+    }
 
 
 def source(name: str) -> Path:
@@ -181,8 +336,8 @@ def get(name: str) -> None:
     _stamp(name).unlink(missing_ok=True)
     if not python(name).exists():
         subprocess.run([sys.executable, "-m", "venv", FOLDER / name / "venv"], check=True)
-    packages = [*RUNNER, *suite.requirements]
-    subprocess.run([python(name), "-m", "pip", "install", "--progress-bar", "off", *packages], check=True)
+    requirements = [*RUNNER, *suite.requirements]
+    subprocess.run([python(name), "-m", "pip", "install", "--progress-bar", "off", *requirements], check=True)
     if suite.repository:
         git = ["git", "-C", source(name)]
         source(name).mkdir(parents=True, exist_ok=True)
@@ -193,7 +348,20 @@ def get(name: str) -> None:
             ["checkout", "-q", "FETCH_HEAD"],
         ):
             subprocess.run([*git, *command], check=True)
+    if suite.framework:
+        _build_stand_ins(name)
     _stamp(name).write_text(repr(suite))
+
+
+def _build_stand_ins(name: str) -> None:
+    suite = SUITES[name]
+    with tempfile.TemporaryDirectory() as links:
+        for folder in suite.framework:
+            for library in (_packages(name) / folder).rglob("*.so*"):
+                target = Path(links) / "_".join(library.relative_to(_packages(name)).parts)
+                target.symlink_to(library)
+        command = [sys.executable, BUILD, "--framework", links, "--output", _stand_ins(name)]
+        subprocess.run([*command, "--opened", *suite.opened], check=True)
 
 
 def main() -> int:

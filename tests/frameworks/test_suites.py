@@ -9,7 +9,7 @@ import pytest
 
 from ..driver_facts.harness import simulated_driver
 from . import conftest, suites
-from .conftest import MODES, PROGRAMS, STAND_INS, FrameworkHost, unshared_path
+from .conftest import MODES, PROGRAMS, FrameworkHost
 
 TEST_SECONDS = 60  # limit of one test: some wait without end for a kernel, and no kernel is computed
 
@@ -23,13 +23,14 @@ def passed(host: FrameworkHost, name: str, mode: str) -> set[str]:
     """Run a suite in a memory mode, or without the shim if `mode` is empty, and return the passed tests."""
     suite = suites.SUITES[name]
     report = host.folder / "report.xml"
+    driver, libraries = simulated_driver().parent, suites.library_path(name)
     more = {"GPUSHARE_SIM_KERNEL_NS": "20000", "PYTHONPATH": str(PROGRAMS)}
+    more |= suites.variables(name, host.folder / "cache", driver)
     if mode:
-        more |= {"LD_LIBRARY_PATH": str(STAND_INS)} if suite.needs_stand_ins else {}
+        more |= {"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {}
         env = host.client_environment(name, GPUSHARE_MEMORY_MODE=mode, **more)
     else:
-        path = unshared_path() if suite.needs_stand_ins else str(simulated_driver().parent)
-        env = host.environment(LD_LIBRARY_PATH=path, **more)
+        env = host.environment(LD_LIBRARY_PATH=":".join([*libraries, str(driver)]), **more)
     options = ["-q", "-n", "1", "-p", "no:cacheprovider", "-p", "suites_plugin", f"--junitxml={report}"]
     options += [f"--timeout={TEST_SECONDS}", "--timeout-method=thread", "-o", "consider_namespace_packages=true"]
     done = subprocess.run(
@@ -56,7 +57,7 @@ def passed(host: FrameworkHost, name: str, mode: str) -> set[str]:
 )
 def test_a_suite_passes_the_same_tests_without_the_shim_and_in_each_mode(host: FrameworkHost, name: str) -> None:
     reason = suites.problem(name)
-    if suites.SUITES[name].needs_stand_ins:
+    if suites.SUITES[name].needs_pytorch:
         reason = reason or conftest.problem()
     if reason:
         pytest.skip(reason)
