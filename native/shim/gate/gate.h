@@ -11,6 +11,14 @@
 
 extern __thread struct thread this_thread __attribute__((tls_model("initial-exec")));
 
+/* Return the record of this thread by its address. Accesses relative to the segment register, which a compiler prefers
+ * otherwise, take twice the time of the whole fast path (measured on an Intel Xeon, model 207). */
+static inline struct thread *own_thread(void) {
+    struct thread *thread = &this_thread;
+    __asm__("" : "+r"(thread));
+    return thread;
+}
+
 bool threads_start(void); /* once per process; false: no thread key is left */
 /* False: the thread runs its last destructors, so that nothing may refer to it any more. */
 bool threads_register(struct thread *thread);

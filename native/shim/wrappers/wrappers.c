@@ -1,34 +1,33 @@
 /* The rows of hooks.def as code: an exported wrapper for each function. The wrappers of lookups are in intercept.c. */
 #include "hooks/hooks.h"
 
-/* The meaning of the rows' COUNT column. */
-#define LAUNCH(function, n)                                                                                            \
-    (COUNTER_ADD(this_thread.counters.launches, 1), COUNTER_ADD(this_thread.counters.blocks, (n)))
-#define LAUNCH_GRAPH(graph) graphs_count_launch((graph), &this_thread.counters)
-#define COPY(n) (COUNTER_ADD(this_thread.counters.copies, 1), COUNTER_ADD(this_thread.counters.bytes_copied, (n)))
+/* The meaning of the rows' COUNT column, in a call of `thread`. */
+#define LAUNCH(function, n) (COUNTER_ADD(thread->counters.launches, 1), COUNTER_ADD(thread->counters.blocks, (n)))
+#define LAUNCH_GRAPH(graph) graphs_count_launch((graph), &thread->counters)
+#define COPY(n) (COUNTER_ADD(thread->counters.copies, 1), COUNTER_ADD(thread->counters.bytes_copied, (n)))
 #define COPY2D(copy) COPY((copy) ? (copy)->width * (copy)->height : 0)
 #define COPY3D(copy) COPY((copy) ? (copy)->width * (copy)->height * (copy)->depth : 0)
-#define COPIES(n, sizes) count_copies((n), (sizes))
-#define COPIES3D(n, operations) count_copies3d((n), (operations))
-#define OTHER COUNTER_ADD(this_thread.counters.others, 1)
+#define COPIES(n, sizes) count_copies(thread, (n), (sizes))
+#define COPIES3D(n, operations) count_copies3d(thread, (n), (operations))
+#define OTHER COUNTER_ADD(thread->counters.others, 1)
 #define UPLOAD_GRAPH OTHER
 #define NOTHING
 
-static void count_copies(size_t copies, const size_t *sizes) {
+static void count_copies(struct thread *thread, size_t copies, const size_t *sizes) {
     uint64_t bytes = 0;
     for (size_t i = 0; sizes && i < copies; i++)
         bytes += sizes[i];
-    COUNTER_ADD(this_thread.counters.copies, copies);
-    COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
+    COUNTER_ADD(thread->counters.copies, copies);
+    COUNTER_ADD(thread->counters.bytes_copied, bytes);
 }
 
 /* Between arrays the width of an extent is in texels of unknown size: it counts as bytes. */
-static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operations) {
+static void count_copies3d(struct thread *thread, size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operations) {
     uint64_t bytes = 0;
     for (size_t i = 0; operations && i < copies; i++)
         bytes += operations[i].width * operations[i].height * operations[i].depth;
-    COUNTER_ADD(this_thread.counters.copies, copies);
-    COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
+    COUNTER_ADD(thread->counters.copies, copies);
+    COUNTER_ADD(thread->counters.bytes_copied, bytes);
 }
 
 /* When a call on a full device waits for room and is made again, because it takes memory that no allocation shows. The
@@ -99,7 +98,7 @@ enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
         return result;                                                                                                 \
     }                                                                                                                  \
     EXPORT CUresult symbol parameters {                                                                                \
-        struct thread *thread = &this_thread;                                                                          \
+        struct thread *thread = own_thread();                                                                          \
         __typeof__(&symbol) function = symbol##_slow;                                                                  \
         if (gate_try(thread, stream) &&                                                                                \
             ((REPETITION) != REPEATED_ON_SLOW_PATH || likely(is_loaded(thread, (FUNCTION))))) {                        \
