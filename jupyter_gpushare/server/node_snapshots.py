@@ -92,8 +92,11 @@ class NodeSnapshots:
             part: [{**one, "node": node} for node, snapshot in by_node.items() for one in snapshot[part]]
             for part in ("devices", "clients")
         }
-        nodes = [{"name": node, "message": self._messages.get(node, "")} for node in sorted(self._tasks)]
+        nodes = [{"name": node, "message": self._message(node)} for node in sorted(self._tasks)]
         return {**base, **merged, "nodes": nodes}
+
+    def _message(self, node: str) -> str:
+        return "" if node in self.by_node else self._messages.get(node, f"The node {node} has not answered yet.")
 
     def node_of(self, client: str) -> str:
         """Return the node of a client; "" for a client of this host, and for an unknown client."""

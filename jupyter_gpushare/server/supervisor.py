@@ -326,10 +326,17 @@ class Supervisor:
                 listener.has_new_frame.set()
 
     def _message(self) -> dict[str, Any]:
-        """Return the message of the present state; empty before the first answer."""
-        has_state = self.status is not None or self._outage.get("reason") == _NOT_RUNNING_REASON
-        shown = self._merged(self.status) if has_state else None
-        return self._outage if shown is None else {"type": "snapshot", "status": shown}
+        """Return the message of the present state; empty before the first answer.
+
+        Beside the snapshots of nodes, a coordinator of this host that fails has an entry among the nodes, without a
+        name.
+        """
+        shown = self._merged(self.status) if self.status is not None or self._outage else None
+        if shown is None:
+            return self._outage
+        if self._outage and self._outage["reason"] != _NOT_RUNNING_REASON:
+            shown["nodes"] = [{"name": "", "message": self._outage["message"]}, *shown["nodes"]]
+        return {"type": "snapshot", "status": shown}
 
     def _publish(self, status: dict[str, Any]) -> None:
         before, self.status = self.status, status

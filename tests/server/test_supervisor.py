@@ -17,6 +17,7 @@ from traitlets.config import Config
 
 from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.server import liveness
+from jupyter_gpushare.server.node_snapshots import NodeSnapshots
 from jupyter_gpushare.server.settings_drift import SettingsDrift
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import default_coordinator_argv
@@ -102,6 +103,40 @@ async def test_stopped_coordinator_is_unavailable_until_it_continues(
     await coordinator.request(messages.SetQuota(client="client", changes={"share": 0.5}))
     assert [client["quota"]["share"] for client in (await receive())["status"]["clients"]] == [0.5]
     assert count() == 0
+
+
+async def test_a_stopped_coordinator_hides_no_node(
+    events: Any, coordinator: Any, extension: Any, starts: Any, short_timeouts: None
+) -> None:
+    await coordinator.start("client")
+    starts('exec "$@"', *default_coordinator_argv(simulate=True))
+    viewer = {"user": "me", "admin": False}
+    far = {"devices": [], "clients": [{"id": "far"}], "viewer": viewer, "coordinator": {"run": "other"}}
+    extension.nodes.by_node["gpu2"] = far
+    receive = await events()
+    await receive()
+    os.kill(coordinator.pid, signal.SIGSTOP)
+    try:
+        frame = await receive()
+    finally:
+        os.kill(coordinator.pid, signal.SIGCONT)
+    assert frame["type"] == "snapshot" and frame["status"]["config"] is None
+    assert frame["status"]["clients"] == [{"id": "far", "node": "gpu2"}]
+    (host,) = frame["status"]["nodes"]
+    assert host["name"] == "" and "does not answer" in host["message"]
+
+
+async def test_a_node_without_an_answer_so_far_is_marked() -> None:
+    class KernelsOnNode:
+        def nodes(self) -> set[str]:
+            return {"gpu2"}
+
+    found: Any = KernelsOnNode()
+    nodes = NodeSnapshots(found, lambda: False, lambda: None, logging.getLogger(__name__))
+    nodes.follow()
+    shown = nodes.merged({"devices": [], "clients": [], "coordinator": {}})
+    await nodes.close()
+    assert shown and shown["nodes"] == [{"name": "gpu2", "message": "The node gpu2 has not answered yet."}]
 
 
 async def test_coordinator_that_is_stopped_when_it_is_found(

@@ -226,8 +226,9 @@ export interface IConfig {
   readonly [name: string]: unknown;
 }
 
-/** Node that has kernels of the server. */
+/** Node that has kernels of the server, or the host, if it does not answer. */
 export interface INode {
+  /** Empty for the host. */
   readonly name: string;
   /** Reason why its devices and clients are unknown; empty otherwise. */
   readonly message: string;

@@ -178,6 +178,18 @@ describe('the side panel', () => {
     expect(rows.filter(row => row!.includes('on gpu2'))).toHaveLength(1);
   });
 
+  it('shows the nodes beside a host that does not answer', async () => {
+    const far = client({ id: 'far', node: 'gpu2' });
+    const state = { ...status([far], [device({ node: 'gpu2' })]) };
+    const nodes = [
+      { name: '', message: 'The coordinator does not answer.' },
+      { name: 'gpu2', message: '' }
+    ];
+    await shows({ ...state, config: null, nodes }, 'Node gpu2');
+    const [host] = findAll('section[aria-labelledby*=devices]');
+    expect(host.textContent).toBe('Devices The coordinator does not answer.');
+  });
+
   it('shows the nodes without a coordinator on the host, and starts none', async () => {
     const far = client({ id: 'far', node: 'gpu2' });
     const state = { ...status([far], [device({ node: 'gpu2' })]) };

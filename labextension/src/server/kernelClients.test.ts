@@ -60,6 +60,17 @@ describe('KernelClients', () => {
     expect(kernels.clientOf('a')).toBe('client-b');
   });
 
+  it('rechecks a kernel on a node whose client is missing', async () => {
+    api.nodes.a = 'gpu2';
+    kernels.clientOf('a');
+    await flushPromises();
+    api.nodes.a = 'gpu1';
+    kernels.recheckMissing(new Set(['client-b']));
+    kernels.clientOf('a');
+    await flushPromises();
+    expect(kernels.nodeOf('a')).toBe('gpu1');
+  });
+
   it('returns the old answer until the new one has arrived', async () => {
     kernels.clientOf('a');
     await flushPromises();

@@ -62,7 +62,7 @@ export class KernelClients extends Disposable {
    */
   recheckMissing(clientIds: ReadonlySet<string>): void {
     for (const [kernelId, { kernel }] of this._known) {
-      if (kernel === null || (!kernel.node && !clientIds.has(kernel.client))) {
+      if (kernel === null || !clientIds.has(kernel.client)) {
         this.recheck(kernelId);
       }
     }

@@ -104,7 +104,9 @@ export class SharingModel extends Disposable {
     const id = this._kernels.clientOf(kernelId);
     const node = this._kernels.nodeOf(kernelId);
     const client = status?.clients.find(client => client.id === id);
-    if (node && (this._unavailable || !client)) {
+    const host = status?.nodes.find(({ name }) => name === node);
+    const hasAnswered = host?.message === '';
+    if (node && (this._unavailable || (!client && !hasAnswered))) {
       return { kind: 'elsewhere', node };
     }
     if (this._unavailable) {
@@ -114,7 +116,9 @@ export class SharingModel extends Disposable {
       return { kind: 'unknown' };
     }
     if (!client) {
-      return { kind: 'unshared' };
+      return host && !hasAnswered
+        ? unavailableView({ reason: '', message: host.message }, id)
+        : { kind: 'unshared' };
     }
     const near = status.devices.filter(({ node }) => node === client.node);
     const bound = near.filter(({ uuid }) => client.devices.includes(uuid));

@@ -275,6 +275,35 @@ describe('the kernel of the status item', () => {
     expect(model.text).toBe('GPU: on gpu1');
   });
 
+  it('shows a kernel without a client on a node that has answered', async () => {
+    api.clients.far = 'far';
+    api.nodes.far = 'gpu2';
+    current.set('far');
+    const nodes = (message: string) => ({
+      ...status([client()]),
+      nodes: [{ name: 'gpu2', message }]
+    });
+    await given.snapshot(nodes('The node gpu2 does not answer.'));
+    await flushPromises();
+    expect(model.text).toBe('GPU: on gpu2');
+    await given.snapshot(nodes(''));
+    expect(model.text).toBe('GPU: not shared');
+  });
+
+  it('shows an outage of the host beside the nodes', async () => {
+    current.set('kernel');
+    await given.snapshot({
+      ...status([client({ id: 'far', node: 'gpu2' })]),
+      config: null,
+      nodes: [
+        { name: '', message: 'The coordinator does not answer.' },
+        { name: 'gpu2', message: '' }
+      ]
+    });
+    await flushPromises();
+    expect(model.text).toBe('GPU: sharing service unavailable');
+  });
+
   it('shows the state of a kernel on a node like any other', async () => {
     api.clients.far = 'far';
     api.nodes.far = 'gpu2';
