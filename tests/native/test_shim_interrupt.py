@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from jupyter_gpushare.cli.inspection import read_page
 from jupyter_gpushare.wire.page import CLOSING
 
 from ..support import sanitizers
@@ -19,12 +20,13 @@ from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, scripted_coordinator, wait_until
 
 OPERATING_SYSTEM = 304
+ATTEMPTS = 20  # to make a call within 50 ms after a signal, on a busy machine
 SET_C_HANDLER = "ctypes.CDLL(None).signal(2, ctypes.CDLL(None).abs)"
 
 
-def interrupted(client: CudaClient, seconds: float = 1.0) -> None:
+def interrupted(client: CudaClient) -> None:
     os.kill(client.pid, signal.SIGINT)
-    assert client.raw(seconds)["error"] == "KeyboardInterrupt"
+    assert client.raw()["error"] == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize("installed", ["at start", "later", "for each cell"])
@@ -55,7 +57,7 @@ def test_interrupt_works_without_a_coordinator(machine: NativeHost) -> None:
     holder.run("assert cuda.spin(60000) == 0", 5)  # a minute on the device, so the holder cannot drain
     for _ in range(5):
         client.start("cuda.spin()")
-        assert client.is_running(0.3)
+        wait_until(lambda: (page := read_page(client.pid)) and page["report"]["waiting"])
         interrupted(client)
 
 
@@ -78,11 +80,20 @@ def test_a_signal_counts_just_before_the_wait_and_not_long_before(
     client: CudaClient, process: ProcessConnection
 ) -> None:
     client.run(SET_C_HANDLER)
-    assert client.run("os.kill(os.getpid(), signal.SIGINT) or cuda.spin()") == OPERATING_SYSTEM
+    for epoch in range(1, ATTEMPTS + 1):
+        client.start("os.kill(os.getpid(), signal.SIGINT) or cuda.spin()")
+        if client.is_running(0.5):  # the call came too late after the signal
+            process.open(epoch)
+        if client.result() == OPERATING_SYSTEM:
+            break
+        process.drain(epoch)
+    else:
+        pytest.fail("no call came soon enough after its signal")
+    process.close_gate(epoch)
     client.start("os.kill(os.getpid(), signal.SIGINT) or time.sleep(0.1) or cuda.spin()")
     wait_until(lambda: process.page.report.waiting == 1)
     assert client.is_running()
-    process.open(1)
+    process.open(epoch + 1)
     assert client.result() == 0
 
 
@@ -114,13 +125,21 @@ def test_an_interrupt_spares_the_second_half_of_a_collective_operation(
 ) -> None:
     """The turn ends between two launches, of which the first waits on the device for the second."""
     client.run(SET_C_HANDLER)
-    process.open(1)
-    client.run(HALF)
-    process.close_gate(1)
-    wait_until(lambda: process.phase == CLOSING)
-    client.start(f"os.kill(os.getpid(), signal.SIGINT) or [{OTHER_HALF}, cuda.spin()]")
-    assert client.result() == [0, OPERATING_SYSTEM]  # the interrupted program gets its error when nothing is unfinished
-    process.wait_until_left(1)
+    for epoch in range(1, ATTEMPTS + 1):
+        process.open(epoch)
+        client.run(HALF)
+        process.close_gate(epoch)
+        wait_until(lambda: process.phase == CLOSING)
+        client.start(f"os.kill(os.getpid(), signal.SIGINT) or [{OTHER_HALF}, cuda.spin()]")
+        process.wait_until_left(epoch)
+        if not client.is_running(0.5):
+            break
+        os.kill(client.pid, signal.SIGINT)  # the second call came too late after the first signal
+        client.result()
+    else:
+        pytest.fail("no call came soon enough after its signal")
+    # The interrupted program gets its error when nothing is unfinished.
+    assert client.result() == [0, OPERATING_SYSTEM]
 
 
 def test_keyboard_interrupt_after_the_second_half(client: CudaClient, process: ProcessConnection) -> None:
@@ -128,9 +147,10 @@ def test_keyboard_interrupt_after_the_second_half(client: CudaClient, process: P
     client.run(HALF)
     process.close_gate(1)
     wait_until(lambda: process.phase == CLOSING)
-    client.start(OTHER_HALF)
-    process.wait_for_waiting_thread()
-    interrupted(client, 10.0)
+    waits = process.page.report.gate_waits
+    client.start(f"({OTHER_HALF}, time.sleep(60))")  # a late signal interrupts the sleep
+    wait_until(lambda: process.page.report.waiting or process.page.report.gate_waits > waits)
+    interrupted(client)
     process.wait_until_left(1)
 
 
@@ -140,7 +160,7 @@ def test_interrupt_message_wakes_the_call(client: CudaClient, process: ProcessCo
     client.start("cuda.spin()")
     wait_until(lambda: process.page.report.waiting == 1)
     process.page.interrupt()
-    assert client.result(1.0) == OPERATING_SYSTEM
+    assert client.result() == OPERATING_SYSTEM
     client.start("cuda.spin()")
     wait_until(lambda: process.page.report.waiting == 1)
     assert client.is_running()
@@ -182,7 +202,7 @@ def test_default_and_ignored_stay_what_they_are(client: CudaClient, process: Pro
     client.run("signal.signal(signal.SIGINT, signal.SIG_DFL)")
     assert handler_bits(client) == (False, False)
     os.kill(client.pid, signal.SIGINT)
-    assert client.process.wait(5) == -signal.SIGINT
+    assert client.process.wait(20) == -signal.SIGINT
 
 
 @pytest.mark.skipif(sanitizers.KIND == "thread", reason="the sanitizer installs a handler of its own")

@@ -165,7 +165,7 @@ def test_waiting_for_room_can_be_interrupted(machine: NativeHost, coordinator: S
     other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)[1]")
     process.open(1)
     client.start("cuda.spin(1)")
-    assert client.is_running()
+    wait_until(lambda: process.page.report.unmet_bytes)
     os.kill(client.pid, signal.SIGINT)
     assert client.raw()["error"] == "KeyboardInterrupt"
     client.start("cuda.spin(1) or cuda.cuCtxSynchronize()")
