@@ -60,6 +60,7 @@ def notebooks(start: Callable[..., Notebook]) -> tuple[Liar, Notebook]:
     return Liar(liar), honest
 
 
+@pytest.mark.exclusive
 @pytest.mark.parametrize("host", [DEVICE_BYTES], indirect=True)
 def test_a_false_expectation_is_corrected_and_delays_no_other_cell(
     default_settings_host: SystemHost, notebooks: tuple[Liar, Notebook]

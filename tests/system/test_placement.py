@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from .notebook_client import SETUP, Notebook
 from .system_host import SystemHost
 
@@ -21,6 +23,7 @@ def test_affinity_and_fractions_of_memory_reach_the_program(dual_host: SystemHos
     assert {other, *client["devices"]} == set(dual_host.device_uuids())
 
 
+@pytest.mark.exclusive
 def test_a_notebook_gets_the_device_without_work_at_its_first_cuda_call(
     dual_host: SystemHost, start: Callable[..., Notebook]
 ) -> None:
