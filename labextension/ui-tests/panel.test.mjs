@@ -52,7 +52,7 @@ stage.test('the timeline has turns and cells, and reacts to keys', async () => {
   const paths = kind =>
     timeline.locator(`path.gpushare-Lane-${kind}[d*=M]`).count();
   for (const kind of ['running', 'waiting', 'starts']) {
-    assert.ok((await paths(kind)) > 0, kind);
+    await waitUntil(() => paths(kind), `${kind} in the timeline`);
   }
   const chart = timeline.getByRole('group', { name: /^Timeline: / });
   await chart.focus();
