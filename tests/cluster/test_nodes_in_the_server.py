@@ -34,6 +34,10 @@ def separate_nodes(tmp_path: Path) -> str:
 
 @pytest.fixture
 def server(start_server: Callable[..., JupyterServer], separate_nodes: str) -> JupyterServer:
+    return nodes_server(start_server, separate_nodes)
+
+
+def nodes_server(start_server: Callable[..., JupyterServer], separate_nodes: str) -> JupyterServer:
     return start_server(engine=separate_nodes, nodes=list(NODES), addresses=dict.fromkeys(NODES, "127.0.0.1"))
 
 
@@ -77,7 +81,15 @@ async def test_a_page_gets_the_devices_and_clients_of_both_nodes(server: Jupyter
     assert status["config"] is None, "this host has no coordinator, and a page starts none"
 
 
-async def test_a_new_page_gets_new_times(server: JupyterServer) -> None:
+async def test_a_new_page_gets_new_times(
+    start_server: Callable[..., JupyterServer], separate_nodes: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "jupyter_server_config.py").write_text(
+        "from jupyter_gpushare.server import node_snapshots\nnode_snapshots._REFRESH_SECONDS = 30.0\n"
+    )
+    server = nodes_server(start_server, separate_nodes)
     kernels = start_kernels(server)
 
     async def idle_seconds() -> float:
