@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..support.turn_audit import SimulatedClient, TurnAudit
 
 MAX_ROOM_WAIT_SECONDS = 30.0  # in the turn, until the coordinator starts the move
+ROOM_POLL_NS = 50_000_000  # between two looks at the end of that wait
 DRIVER_SECONDS = 0.3  # on average, of the driver's calls for a move
 REFUSAL_PROBABILITY = 0.25  # of the driver
 HIDDEN_WAIT_PROBABILITY = 0.2  # of a hibernated program that waits for the driver without a hook
@@ -173,6 +174,10 @@ class MovingProcess(SimulatedProcess):
         if self._is_in_move_turn() and not self.is_moving():
             self._moves_until = self.clock.now + self.program.evict()
         return self.is_moving()
+
+    def poll_delay(self) -> int:
+        """Return the delay of the next poll; a message ends the wait for the start of a move."""
+        return ROOM_POLL_NS if self._drained_at else super().poll_delay()
 
     def on_drained(self) -> None:
         if not self.hibernated:
