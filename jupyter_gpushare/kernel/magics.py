@@ -1,4 +1,4 @@
-"""Line magic `%gpushare`, which shows and changes how this kernel shares its GPU.
+"""Line magic `%gpushare`, which shows and changes how this kernel shares its GPU, and the completion of its lines.
 
 The syntax is `%gpushare SUBCOMMAND key=value …`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from .client_api import QUOTA_KEYS, join_words, parse_changes
+from .client_api import QUOTA_KEYS, SERVICE_CLASSES, WIRE_KEYS, join_words, parse_changes
 from .display import result_messages
 from .errors import GpuShareError, UsageError
 
@@ -114,7 +114,7 @@ def help_text() -> str:
 
 
 def register(shell: Any, calls: ClientApi) -> None:
-    """Register `%gpushare` with IPython."""
+    """Register `%gpushare` and its completion with IPython."""
     from IPython.display import display
 
     magic = GpuShareMagics(calls)
@@ -129,6 +129,7 @@ def register(shell: Any, calls: ClientApi) -> None:
 
     gpushare.__doc__ = help_text()
     shell.register_magic_function(gpushare, "line", "gpushare")
+    _register_completion(shell)
 
 
 @contextlib.contextmanager
@@ -151,3 +152,56 @@ def _unknown_subcommand(name: str) -> str:
         hint = f" (a quota needs a value: {name}=…)"
     keys = ", ".join(f"{key}=" for key in QUOTA_KEYS)
     return f"unknown sub-command {name!r}{hint}: allowed are {', '.join(SUBCOMMANDS)}, or a quota: {keys}"
+
+
+_VALUES = {"class": [*SERVICE_CLASSES], "service": [*SERVICE_CLASSES], "hold": ["1min", "5min", "0"]}
+
+
+def complete(line: str) -> list[str]:
+    """Return the completions of the last word of a line.
+
+    The line begins with `%gpushare` or `%%gpushare` and ends at the cursor.
+    """
+    magic, *words = line.split()
+    if line[-1:].isspace():
+        words.append("")
+    if not words:
+        return []
+    first, word = words[0], words[-1]
+    key, equals, _ = word.partition("=")
+    if len(words) == 2 and first == "hold" and magic == "%gpushare":
+        possible = list(_VALUES["hold"])
+    elif equals:
+        possible = [f"{key}={value}" for value in _VALUES.get(key, [])]
+    else:
+        possible = []
+        if magic == "%%gpushare" or len(words) == 1 or first == "quota" or "=" in first:
+            used = {WIRE_KEYS.get(one.partition("=")[0], one.partition("=")[0]) for one in words[:-1]}
+            possible = [f"{known}=" for known in QUOTA_KEYS if WIRE_KEYS.get(known, known) not in used]
+        if magic == "%gpushare" and len(words) == 1:
+            possible = [*SUBCOMMANDS, *possible]
+    return [one for one in possible if one.startswith(word)]
+
+
+def _register_completion(shell: Any) -> None:
+    try:
+        from IPython.core.completer import SimpleCompletion, context_matcher
+    except ImportError:
+        # Before IPython 8.6, a hook can only add completions, and a word begins after the last "=".
+        for magic in ("%gpushare", "%%gpushare"):
+            shell.set_hook("complete_command", lambda _, event: _values(complete(event.line)), str_key=magic)
+        return
+
+    @context_matcher()  # type: ignore[untyped-decorator]
+    def gpushare_matcher(context: Any) -> dict[str, Any]:
+        line = context.line_with_cursor[: context.cursor_position].lstrip()
+        is_magic = line.startswith(("%gpushare ", "%%gpushare "))
+        words = [SimpleCompletion(text=word) for word in complete(line)] if is_magic else []
+        fragment = line.rsplit(None, 1)[-1] if is_magic and not line[-1].isspace() else ""
+        return {"completions": words, "matched_fragment": fragment, "suppress": True}
+
+    shell.Completer.custom_matchers.append(gpushare_matcher)
+
+
+def _values(words: list[str]) -> list[str]:
+    return [word.rpartition("=")[2] or word for word in words]

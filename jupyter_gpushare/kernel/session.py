@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from . import cell_quota, cell_reporter, completion, interrupt, magics
+from . import cell_quota, cell_reporter, interrupt, magics
 from .client_api import ClientApi
 from .connection import KernelConnection
 from .wait_display import WaitDisplay, publisher
@@ -64,7 +64,6 @@ def activate(shell: Any, is_requested: bool = False) -> None:
     magics.register(shell, session.api)
     cell_quota.install(shell, cell_quota.CellQuotas(session.api, session.connection))
     interrupt.install(shell)
-    completion.register(shell)
     _warn_once(shell, session)
     if session.connection is not None:
         session.connection.start()
