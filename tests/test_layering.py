@@ -58,7 +58,7 @@ CORE_FORBIDDEN = {"asyncio", "importlib", "socket", "time", "os", "random", "thr
 RAY_BRIDGE = "jupyter_gpushare.cluster.ray_bridge"
 
 # Modules in kernels may use the standard library of any Python >= 3.8, and inside functions the packages of a kernel.
-KERNEL_MAY_USE = {"IPython", "ipykernel"}
+KERNEL_MAY_USE = {"IPython", "dill", "ipykernel"}
 
 
 class Import(NamedTuple):

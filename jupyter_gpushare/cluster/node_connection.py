@@ -7,6 +7,7 @@ another event loop.
 from __future__ import annotations
 
 import collections
+import fcntl
 import itertools
 import os
 import signal
@@ -31,6 +32,7 @@ _WITHDRAWAL_POLL_SECONDS = 0.02
 _PING_SECONDS = 5.0
 _GREETING_SECONDS = 120.0  # for the engine to start the agent; a job may wait for its node
 _NODE_SILENCE_SECONDS = 15.0  # after which the node counts as unreachable
+_PIPE_BYTES = 1 << 20  # the most that Linux gives a user by default
 _decoder = msgspec.json.Decoder(Answer)
 _encoder = msgspec.json.Encoder()
 
@@ -58,6 +60,11 @@ class NodeConnection:
             )
         except OSError as error:
             raise NodeError(f"the engine cannot run {command[0]}: {error.strerror}", "engine_failed") from None
+        assert self.process.stdin is not None
+        with suppress(OSError):  # beyond the user's share of memory for pipes
+            fcntl.fcntl(self.process.stdin, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        # Size of data in a request for which an empty pipe has room, after two encodings as base64.
+        self.part_bytes = fcntl.fcntl(self.process.stdin, fcntl.F_GETPIPE_SZ) // 4
         self._last_answer_at = time.monotonic()
         self._has_ended = threading.Event()
         self._error_reader = self._start_thread(self._read_errors)

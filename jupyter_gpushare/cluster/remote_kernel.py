@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from .channel.messages import Ended, Forget, NodeError, Request, Signal, Wait
+from .channel.messages import AwaitMove, Ended, Forget, Move, NodeError, Request, SetMove, Signal, Wait
 from .node_connection import NodeConnection
 
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)  # before the tries to reach the node again; the last one repeats
@@ -33,6 +33,8 @@ class RemoteKernel:
         self.ended: Future[Ended] = Future()
         self._connect = connect
         self._node_timeout = node_timeout
+        self.on_move: Callable[[Move], None] | None = None  # called when the kernel asks for a move
+        self._is_adopting = False
         self._is_abandoned = False
         self._tries = 0
         self._lost_at = 0.0  # when the node was found not to answer, if `_tries` is not 0
@@ -46,6 +48,28 @@ class RemoteKernel:
 
     def adopt(self) -> None:
         """Wait for the end of the kernel in the background, and reach the node again whenever its agent has ended."""
+        if not self._is_adopting:
+            self._is_adopting = True
+            self._adopt()
+
+    def await_move(self) -> None:
+        """Wait in the background until the kernel asks for its next move."""
+        self.request(AwaitMove(kernel=self.kernel)).add_done_callback(self._on_move)
+
+    def refuse_move(self, move: str, reason: str) -> None:
+        """Send the reason why a move does not take place, or all moves for the id "", and wait for the next move.
+
+        An answer that does not arrive is no loss, because the next node agent finds the request of the kernel again.
+        """
+
+        def on_answer(answer: Future[Any]) -> None:
+            if self.on_move and answer.exception() is None:
+                self.await_move()
+
+        refusal = SetMove(kernel=self.kernel, move=move, state="refused", reason=reason)
+        self.request(refusal).add_done_callback(on_answer)
+
+    def _adopt(self) -> None:
         began = time.monotonic()
         connection: NodeConnection | None = None
         try:
@@ -54,6 +78,17 @@ class RemoteKernel:
         except NodeError as error:
             answer = _failed(error)
         answer.add_done_callback(lambda done: self._on_answer(done, connection, began))
+        if self.on_move:
+            self.await_move()
+
+    def _on_move(self, answer: Future[Any]) -> None:
+        if self.on_move and answer.exception() is None and answer.result():
+            self.on_move(msgspec.convert(answer.result(), Move))
+
+    @property
+    def part_bytes(self) -> int:
+        """Size of data that a request may have without blocking. Raise NodeError."""
+        return self._connect().part_bytes
 
     def end_agent(self) -> None:
         """End a node agent that does not answer, so that the next request starts another one. Block until its end."""
@@ -91,7 +126,7 @@ class RemoteKernel:
         elif not self._is_abandoned:
             delay = _RETRY_SECONDS[min(self._tries, len(_RETRY_SECONDS) - 1)]
             self._tries += 1
-            timer = threading.Timer(delay, self.adopt)
+            timer = threading.Timer(delay, self._adopt)
             timer.daemon = True
             timer.start()
 

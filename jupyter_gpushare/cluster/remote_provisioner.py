@@ -8,41 +8,40 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-import zmq
 from jupyter_client.connect import KernelConnectionInfo
-from traitlets import Unicode, validate
+from jupyter_client.multikernelmanager import AsyncMultiKernelManager
+from jupyter_core.utils import ensure_async
 
 from .. import units
-from ..client_provisioner import ClientProvisioner
 from ..launch.kernel_env import Identity
 from . import kernel_records
 from .channel.messages import (
     PORT_NAMES,
-    ClientRequest,
-    Connection,
     Coordinator,
     Ended,
     Forget,
+    Move,
     NodeError,
     Output,
     Request,
+    SetMove,
     Signal,
     Start,
     Started,
 )
+from .kernel_move import KernelMove
 from .kernel_records import KernelRecord
 from .node_choice import IDLE, Snapshot, StartsInProgress, order_nodes
 from .node_connection import CONNECTIONS
 from .remote_kernel import UNREACHABLE, RemoteKernel
-from .settings import GpuShareCluster, check_node
+from .requesting_provisioner import RequestingProvisioner
 
 _REQUEST_SECONDS = 5.0
 _LOGGED_LINES = 20  # of a kernel that has ended unexpectedly
@@ -55,26 +54,20 @@ _END_REASONS = {
 _starts = StartsInProgress()  # of this server
 
 
-class RemoteProvisioner(ClientProvisioner):
+class RemoteProvisioner(RequestingProvisioner):
     """Provisioner of one kernel on a node. The kernel outlives the node agent, the engine and this process."""
-
-    node = Unicode(config=True, help="Node of the kernel; default: the node with the most room.")
-
-    @validate("node")
-    def _check_node(self, proposal: Any) -> str:
-        if proposal.value:
-            check_node(proposal.value, "RemoteProvisioner.node")
-        return str(proposal.value)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.settings = GpuShareCluster(parent=self)
         self.node_pid: int | None = None  # on the node
         self._kernel: RemoteKernel | None = None
         self._chosen = ""  # the node of the last start
         self.has_new_address = False  # since the last restart, which had another node or other ports
         self._ports: dict[str, int] = {}  # of the last start, for a restart
-        self._session = ""
+        self._move: KernelMove | None = None
+        self._start_request: Callable[[str, Mapping[str, int]], Start]  # of the last start
+        self._loop: asyncio.AbstractEventLoop  # of the kernel manager
+        self._restart_task: asyncio.Task[None] | None = None
 
     @property
     def has_process(self) -> bool:
@@ -124,30 +117,21 @@ class RemoteProvisioner(ClientProvisioner):
     async def terminate(self, restart: bool = False) -> None:
         await self.send_signal(signal.SIGTERM)
 
-    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Prepare the command and the variables, in which the node agent replaces what depends on the node."""
-        env: Mapping[str, str] = kwargs.pop("env", os.environ)
-        kwargs.pop("transport_encryption", None)  # c.GpuShareCluster.encryption decides
-        self.identify_client(env)
-        kwargs["cmd"] = [*self.kernel_spec.argv, *kwargs.pop("extra_arguments", [])]
-        self._session = env.get("JPY_SESSION_NAME", "")
-        sent = {name: env[name] for name in self.settings.variables if name in env}
-        kwargs["env"] = {**sent, **(self.kernel_spec.env or {})}
-        return kwargs
-
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         """Start the kernel, and return its connection information. Raise NodeError.
 
         A kernel that an earlier Jupyter server has started under this id is adopted instead.
         """
+        self._loop = asyncio.get_running_loop()
+        self._start_request = functools.partial(self._make_request, cmd, kwargs["env"], kwargs.get("cwd") or "")
         if not self._chosen and kernel_records.load(self.kernel_id):
             record = kernel_records.claim(self.kernel_id)
             if record is None:
                 raise NodeError(f"another Jupyter server has the kernel {self.kernel_id}", "has_server")
             return self._adopt(record)
-        return await self._start_on_a_node(cmd, kwargs["env"], kwargs.get("cwd") or "")
+        return self._take_moved_kernel() or await self._start_on_a_node()
 
-    async def _start_on_a_node(self, cmd: list[str], env: dict[str, str], folder: str) -> KernelConnectionInfo:
+    async def _start_on_a_node(self) -> KernelConnectionInfo:
         """Start the kernel on the first node that takes it, first of all on its node so far. Raise NodeError."""
         failures: list[tuple[str, NodeError]] = []
         before, ports = self._chosen, self._ports
@@ -161,7 +145,7 @@ class RemoteProvisioner(ClientProvisioner):
             self._chosen, self._ports = node, {} if is_other else ports
             try:
                 with _starts.on(node):
-                    request = self._start_request(cmd, env, folder)
+                    request = self._start_request(node, self._ports)
                     request.must_share = must_share
                     if is_other and failures:
                         first, fault = failures[0]
@@ -201,40 +185,14 @@ class RemoteProvisioner(ClientProvisioner):
             return IDLE if error.reason == "unreachable" else None
         return snapshot
 
-    def _start_request(self, cmd: list[str], env: dict[str, str], folder: str) -> Start:
-        """Return the request to start the kernel on the chosen node. Raise NodeError."""
-        return Start(
-            kernel=self.kernel_id,
-            argv=cmd,
-            connection=self._connection(),
-            client=self._client_request(env),
-            env=env,
-            folder=folder,
-            prefix=self.settings.prefix,
-            port_range=self.settings.port_range,
-            orphan_timeout=units.parse_duration(self.settings.orphan_timeout),
-            is_python=self.is_python,
-        )
-
     async def _start_here(self, request: Start) -> KernelConnectionInfo:
         """Start the kernel on the chosen node. Raise NodeError."""
-        kernel, connection = self._remote_kernel(), request.connection
+        kernel = self._remote_kernel()
         started = msgspec.convert(await self._start(kernel, request), Started)
         if started.note:
             self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, started.note)
-        assert self.identity is not None
-        record = KernelRecord(
-            kernel=self.kernel_id,
-            kernel_name=connection.kernel_name,
-            node=self.node_name,
-            pid=started.pid,
-            connection=msgspec.structs.replace(connection, **started.ports),
-            **self.identity._asdict(),
-            quota=self.quota,
-            session=self._session,
-        )
         try:
-            return self._watch(kernel, record)
+            return self._watch(kernel, self._record(self._chosen, request, started))
         except OSError as error:
             kernel.discard()
             raise NodeError(f"the server cannot save the record of the kernel: {error}", "no_record") from None
@@ -247,18 +205,93 @@ class RemoteProvisioner(ClientProvisioner):
         if manager.connection_file:  # of that server; the manager writes the file anew
             Path(manager.connection_file).unlink(missing_ok=True)
         self.log.info("adopted kernel %s on %s", record.kernel, record.node)
-        return self._watch(self._remote_kernel(), record)
+        kernel = self._remote_kernel(record.node)
+        kernel.refuse_move("", "another Jupyter server has begun the move, and has ended")
+        return self._watch(kernel, record)
 
     def _watch(self, kernel: RemoteKernel, record: KernelRecord) -> KernelConnectionInfo:
-        """Save the record of a running kernel, and wait for the kernel's end in the background."""
+        """Save the record of a running kernel, and follow the kernel."""
         kernel_records.save(record)
+        return self._follow(kernel, record)
+
+    def _follow(self, kernel: RemoteKernel, record: KernelRecord) -> KernelConnectionInfo:
+        """Wait for the kernel's end and for its moves in the background."""
         kernel.ended.add_done_callback(lambda ended: self._log_output(kernel, ended.result()))
         kernel.adopt()
+        kernel.on_move = functools.partial(self._begin_move, kernel)
+        kernel.await_move()
         self._kernel, self.node_pid = kernel, record.pid
         self._ports = {name: getattr(record.connection, name) for name in PORT_NAMES}
         info = {**record.connection.fields(), "key": record.connection.key.encode()}
         self.connection_info = cast(KernelConnectionInfo, info)
         return self.connection_info
+
+    def _begin_move(self, kernel: RemoteKernel, move: Move) -> None:
+        """Move the kernel to another node, or refuse that, in a thread of a connection."""
+        is_under_way = self._move is not None and self._move.is_under_way
+        if self._move and is_under_way and self._move.id == move.id:
+            return
+        manager: Any = self.parent
+        reason = (
+            "a Jupyter server has broken off the move"
+            if move.is_locked
+            else "another move of the kernel has not ended yet"
+            if is_under_way
+            else f"the kernelspec of the kernel names the node {self.node}"
+            if self.node
+            else f"the nodes are {', '.join(self.settings.all_nodes)}"
+            if move.node not in self.settings.all_nodes
+            else "only a Jupyter server moves kernels"
+            if not isinstance(manager.parent, AsyncMultiKernelManager)
+            else ""
+        )
+        if reason:
+            kernel.refuse_move(move.id, f"{move.node}: {reason}")
+            return
+        self._move = KernelMove(
+            move,
+            kernel,
+            self._remote_kernel(move.node),
+            request=functools.partial(self._move_request, move),
+            record=functools.partial(self._record, move.node),
+            is_ending=lambda: bool(manager.shutting_down),
+            switched=self._restart_soon_as_moved,
+            seconds=self.settings.start_seconds,
+            log=self.log,
+        )
+        self._move.begin()
+
+    def _move_request(self, move: Move) -> Start:
+        reason = f"this kernel has moved from {self.node_name} to {move.node}"
+        request = self._start_request(move.node, {})
+        return msgspec.structs.replace(request, move=move.id, must_share=True, restart_reason=reason)
+
+    def _restart_soon_as_moved(self) -> None:
+        """Let the manager end the old kernel and connect to the new one, unless it restarts or ends the kernel then."""
+        self._loop.call_soon_threadsafe(self._restart_as_moved)
+
+    def _restart_as_moved(self) -> None:
+        manager: Any = self.parent
+
+        async def restart() -> None:
+            if self._move is None or manager.shutting_down:
+                return
+            try:
+                await ensure_async(manager.parent.restart_kernel(self.kernel_id))
+            except Exception as error:  # of any part of the server
+                self.log.error("cannot connect to kernel %s after its move: %s", self.kernel_id, error)
+
+        self._restart_task = asyncio.ensure_future(restart())
+
+    def _take_moved_kernel(self) -> KernelConnectionInfo | None:
+        """Return the connection information of the new kernel after a move, or None without one."""
+        move, self._move = self._move, None
+        if move is None or move.cancel():
+            return None
+        assert move.record is not None
+        move.old.on_move = None
+        self._chosen, self.has_new_address = move.record.node, True
+        return self._follow(move.new, move.record)
 
     def _log_output(self, kernel: RemoteKernel, ended: Ended) -> None:
         """Log the last lines of a kernel that has ended unexpectedly."""
@@ -283,15 +316,21 @@ class RemoteProvisioner(ClientProvisioner):
         if self.node_pid is None:
             return
         self.node_pid = None
-        kernel_records.remove(self.kernel_id)
+        move = self._move if self._move and not self._move.cancel() else None  # a new kernel counts already
+        if not (move and restart):
+            kernel_records.remove(self.kernel_id)
         try:
-            await self._ask(self._remote_kernel(), Forget(kernel=self.kernel_id, unregister=not restart))
+            if move and not restart:
+                await self._ask(move.new, SetMove(kernel=self.kernel_id, move=move.id, state="withdrawn"))
+            forget = Forget(kernel=self.kernel_id, unregister=move is not None or not restart)
+            await self._ask(self._remote_kernel(), forget)
         except NodeError as error:
             self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
 
-    def _remote_kernel(self) -> RemoteKernel:
-        """Return the kernel on the present node, also after the provisioner has chosen another node."""
-        connect = functools.partial(CONNECTIONS.connection, self.node_name, self.settings.command(self.node_name))
+    def _remote_kernel(self, node: str = "") -> RemoteKernel:
+        """Return the kernel on a node, also after the provisioner has chosen another one; default: the chosen one."""
+        node = node or self.node_name
+        connect = functools.partial(CONNECTIONS.connection, node, self.settings.command(node))
         return RemoteKernel(self.kernel_id, connect, units.parse_duration(self.settings.node_timeout))
 
     async def _start(self, kernel: RemoteKernel, request: Request) -> Any:
@@ -324,61 +363,6 @@ class RemoteProvisioner(ClientProvisioner):
         except asyncio.TimeoutError:
             result.add_done_callback(lambda late: late.cancelled() or late.exception())  # which asyncio logs otherwise
             raise NodeError(f"the node {self.node_name} has not answered within {seconds:g} s", "timeout") from None
-
-    def _client_request(self, env: Mapping[str, str]) -> ClientRequest:
-        assert self.identity is not None
-        settings, problem = self.server_settings()
-        if problem:
-            self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, problem)
-        return ClientRequest(
-            **self.identity._asdict(),
-            label=self.client_label,
-            quota=self.quota,
-            gpus=self.gpus,
-            memory_mode=self.memory_mode,
-            simulate=self.simulate_option(settings, env),
-            settings=settings.argv(),
-        )
-
-    def _connection(self) -> Connection:
-        """Return the connection information that the server determines. Raise NodeError."""
-        try:
-            ip = self.settings.address(self.node_name)
-        except OSError as error:
-            raise NodeError(
-                f"the address of the node {self.node_name} is unknown: {error.strerror}", "unknown_node"
-            ) from None
-        manager: Any = self.parent
-        return Connection(
-            ip=ip,
-            key=manager.session.key.decode(),
-            signature_scheme=manager.session.signature_scheme,
-            kernel_name=manager.kernel_name,
-            **cast(dict[str, Any], {**self._encryption_keys(), **self._ports}),
-        )
-
-    def _encryption_keys(self) -> dict[str, str]:
-        """Return the keys of CurveZMQ, which remain the same when the kernel restarts. Raise NodeError."""
-        manager: Any = self.parent
-        if self.settings.encryption == "off":
-            return {}
-        if not hasattr(manager, "curve_publickey"):
-            raise NodeError(
-                "this version of jupyter_client cannot encrypt the connections of kernels (c.GpuShareCluster.encryption"
-                " = 'off' allows plain connections)",
-                "no_encryption",
-            )
-        if "curve" not in self.kernel_spec.metadata.get("supported_encryption", ()):
-            raise NodeError(
-                f"the kernel {manager.kernel_name} cannot encrypt its connections: its kernelspec does not list "
-                "'curve' in metadata.supported_encryption (c.GpuShareCluster.encryption = 'off' allows "
-                "plain connections)",
-                "no_encryption",
-            )
-        if manager.curve_publickey is None:
-            manager.curve_publickey, manager.curve_secretkey = zmq.curve_keypair()
-        names = ("curve_publickey", "curve_secretkey")
-        return {name: getattr(manager, name).decode() for name in names}
 
 
 def _status(ended: Ended) -> int:

@@ -147,6 +147,10 @@ class KernelConnection:
             self._last_ended = request
             self._send_changes()
 
+    def runs_alone(self, request: str) -> bool:
+        """Return whether no other request runs."""
+        return self._running.keys() <= {request}
+
     def may_release_caches(self, request: str) -> bool:
         """Return whether memory is short and no other request runs than `request`, which ends now."""
         return self._memory_is_short and self._running.keys() == {request}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .client_api import ClientApi
+    from .node_moves import NodeMoves
 
 SUBCOMMANDS = {
     "status": "show the state of this kernel and its device (the default)",
@@ -24,7 +25,7 @@ SUBCOMMANDS = {
     "hold": "keep the GPU for some time, also between cells: %gpushare hold 5min; 0 ends the hold",
     "release": "give up the rest of the turn, and end the hold",
     "evict": "move the memory of this kernel off the GPU; the memory returns with the next turn",
-    "move": "move this kernel with its memory to another GPU of the same type: %gpushare move 1",
+    "move": "move this kernel to another GPU of the same type (%gpushare move 1) or, on a node, to another node",
     "suspend": "take no turns and move the memory of this kernel off the GPU, until %gpushare resume",
     "resume": "take turns again after %gpushare suspend",
     "history": "plot the turns and waits of this kernel in the last minutes",
@@ -37,8 +38,9 @@ _HELP_WORDS = ("--help", "-h", "?")  # other words for `help`
 class GpuShareMagics:
     """Line magic `%gpushare` of one kernel."""
 
-    def __init__(self, calls: ClientApi) -> None:
+    def __init__(self, calls: ClientApi, node_moves: NodeMoves) -> None:
         self._calls = calls
+        self._node_moves = node_moves
 
     def run(self, line: str) -> Any:
         """Execute a line, and return a text or an object with `_repr_html_` for display. Raise GpuShareError."""
@@ -91,11 +93,17 @@ class GpuShareMagics:
         device = device.strip("\"'")
         if not device:
             raise UsageError("%gpushare move needs a device, by its index, name or UUID: for example %gpushare move 1")
+        if self._node_moves.is_node(device):
+            self._node_moves.move(device)
         try:
             return result_messages.moved(self._calls.move(device))
         except KeyboardInterrupt:
             print(result_messages.MOVE_INTERRUPTED)
             raise
+        except GpuShareError as error:
+            if not self._node_moves.hint:
+                raise
+            raise UsageError(f"{error}{self._node_moves.hint}") from None
 
     def _suspend(self) -> str:
         how = f"you run %gpushare resume, or in a terminal: jupyter gpushare resume {self._calls.client}"
@@ -113,11 +121,11 @@ def help_text() -> str:
     return "\n".join(lines)
 
 
-def register(shell: Any, calls: ClientApi) -> None:
+def register(shell: Any, calls: ClientApi, node_moves: NodeMoves) -> None:
     """Register `%gpushare` and its completion with IPython."""
     from IPython.display import display
 
-    magic = GpuShareMagics(calls)
+    magic = GpuShareMagics(calls, node_moves)
 
     def gpushare(line: str) -> None:
         with usage_errors():

@@ -10,6 +10,7 @@ from typing import Any
 from . import cell_quota, cell_reporter, interrupt, magics
 from .client_api import ClientApi
 from .connection import KernelConnection
+from .node_moves import NodeMoves, restore_variables
 from .wait_display import WaitDisplay, publisher
 
 
@@ -61,13 +62,18 @@ def activate(shell: Any, is_requested: bool = False) -> None:
     if active_session is not None or not (is_requested or os.environ.get("GPUSHARE_PREPARED")):
         return
     active_session = session = Session(dict(os.environ))
-    magics.register(shell, session.api)
+    connection = session.connection
+    is_alone = lambda: connection is None or connection.runs_alone(cell_reporter.current_request.get())  # noqa: E731
+    magics.register(shell, session.api, NodeMoves(shell, dict(os.environ), is_alone))
     cell_quota.install(shell, cell_quota.CellQuotas(session.api, session.connection))
     interrupt.install(shell)
     _warn_once(shell, session)
     if session.connection is not None:
         session.connection.start()
         cell_reporter.install(shell, session.connection, _make_wait_display(shell, session.api))
+    variables = os.environ.pop("GPUSHARE_VARIABLES", "")  # of the kernel before its move to this node
+    if variables:
+        session.restart_reason += ", " + restore_variables(shell, variables)
 
 
 def _warn_once(shell: Any, session: Session) -> None:

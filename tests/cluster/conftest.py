@@ -258,3 +258,16 @@ def start_server(
     for server in servers:
         server.process.kill()
         server.process.wait(WAIT)
+
+
+@pytest.fixture
+def separate_nodes(tmp_path: Path) -> str:
+    """Return an engine whose nodes have folders, a coordinator and simulated devices of their own.
+
+    A node does not answer while there is a file `NODE.lost`.
+    """
+    folders = {"XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run", "GPUSHARE_LOCK_DIR": "locks"}
+    folders["GPUSHARE_SIM_STATE"] = "devices"
+    words = " ".join(f"{name}={tmp_path}/{{node}}/{part}" for name, part in folders.items())
+    lost = f"test ! -e {tmp_path}/{{node}}.lost || {{ echo no route to the host >&2; exit 1; }}"
+    return f"sh -c '{lost}; mkdir -pm 700 {tmp_path}/{{node}}/run; exec env {words} \"$@\"' sh {{agent}}"

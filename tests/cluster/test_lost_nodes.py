@@ -35,7 +35,7 @@ class Page:
         self._url = f"ws://127.0.0.1:{server.port}/api/kernels/{kernel}/channels?session_id={uuid.uuid4().hex}"
         self._connection: WebSocketClientConnection | None = None
         self.connections = 0
-        self.printed = ""  # by cells
+        self.printed = ""  # by cells, with the messages of their errors
 
     async def value(self, expression: str, code: str = "") -> str:
         """Run a cell with `code`, and return the text of an expression's value in the kernel."""
@@ -51,10 +51,13 @@ class Page:
                 await self._connection.write_message(json.dumps({**message, "parent_header": {}, "metadata": {}}))
             while text := await self._connection.read_message():
                 answer = json.loads(text)
-                self.printed += answer["content"]["text"] if answer["msg_type"] == "stream" else ""
+                self.printed += answer["content"].get({"stream": "text", "error": "evalue"}.get(answer["msg_type"]), "")
                 if answer["msg_type"] == "execute_reply" and answer["parent_header"]["msg_id"] == header["msg_id"]:
+                    if answer["content"]["status"] == "aborted":  # soon after a cell that has failed
+                        break
                     return str(answer["content"]["user_expressions"]["v"]["data"]["text/plain"])
-            await self.close()
+            else:
+                await self.close()
 
     async def close(self) -> None:
         """Close the connection, also one that the server has closed, and wait until its socket is closed."""

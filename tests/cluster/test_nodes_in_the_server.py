@@ -24,15 +24,6 @@ NODES = ("n1", "n2")
 
 
 @pytest.fixture
-def separate_nodes(tmp_path: Path) -> str:
-    """Return an engine whose nodes have folders, a coordinator and simulated devices of their own."""
-    folders = {"XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run", "GPUSHARE_LOCK_DIR": "locks"}
-    folders["GPUSHARE_SIM_STATE"] = "devices"
-    words = " ".join(f"{name}={tmp_path}/{{node}}/{part}" for name, part in folders.items())
-    return f"sh -c 'mkdir -pm 700 {tmp_path}/{{node}}/run; exec env {words} \"$@\"' sh {{agent}}"
-
-
-@pytest.fixture
 def server(start_server: Callable[..., JupyterServer], separate_nodes: str) -> JupyterServer:
     return nodes_server(start_server, separate_nodes)
 

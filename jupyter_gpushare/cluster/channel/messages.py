@@ -6,7 +6,7 @@ An empty line from the server asks for an empty line from the node agent, which 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -65,7 +65,8 @@ class Start(Request, tag="start", kw_only=True):
     the node agent. `folder` is the working directory, by default the home directory. `env` adds to the environment of
     the node agent. `port_range` bounds the ports, both ends included. A kernel that no server waits for ends after
     `orphan_timeout` seconds; 0: never. With `must_share`, a client that the coordinator refuses fails the start;
-    otherwise the kernel starts without sharing. The first cell shows the `restart_reason`.
+    otherwise the kernel starts without sharing. The first cell shows the `restart_reason`. With the id of a `move`, the
+    kernel loads the variables that `PutVariables` has brought, and ends soon without a server until it is confirmed.
     """
 
     kernel: str
@@ -80,6 +81,7 @@ class Start(Request, tag="start", kw_only=True):
     is_python: bool = True
     must_share: bool = False
     restart_reason: str = ""
+    move: str = ""
 
 
 class Wait(Request, tag="wait", kw_only=True):
@@ -113,13 +115,59 @@ class Forget(Request, tag="forget", kw_only=True):
     unregister: bool = True
 
 
+class AwaitMove(Request, tag="await_move", kw_only=True):
+    """Request to wait until a kernel asks for a move to another node; the result is a `Move`, or None at its end."""
+
+    kernel: str
+
+
+class TakeVariables(Request, tag="take_variables", kw_only=True):
+    """Request for a part of the variables of a kernel that moves; the result is a `Variables`."""
+
+    kernel: str
+    move: str
+    offset: int
+    max_bytes: int
+
+
+class PutVariables(Request, tag="put_variables", kw_only=True):
+    """Request to save a part of the variables of a kernel that will start here. Refused for a kernel that runs here."""
+
+    kernel: str
+    move: str
+    offset: int
+    data: bytes
+
+
+class AwaitVariables(Request, tag="await_variables", kw_only=True):
+    """Request for the outcome of loading the variables; the result is a `LoadedVariables`, or None before that."""
+
+    kernel: str
+    move: str
+
+
+class SetMove(Request, tag="set_move", kw_only=True):
+    """Request to change the state of a move, or of all moves of the kernel if `move` is "".
+
+    On the old node, a move becomes "locked", so that the kernel cannot withdraw the request, and then "done" or
+    "refused", with the reason for the user. On the new node, a move becomes "confirmed" when it has been locked, or
+    "withdrawn", which ends the kernel of the move and removes its files.
+    """
+
+    kernel: str
+    move: str
+    state: Literal["locked", "done", "refused", "confirmed", "withdrawn"]
+    reason: str = ""
+
+
 class Coordinator(Request, tag="request", kw_only=True):
     """Request for the coordinator of the node: a message of `wire.messages`; the result is the coordinator's."""
 
     message: dict[str, Any]
 
 
-AnyRequest = Start | Wait | Signal | Output | Running | Forget | Coordinator
+AnyMove = AwaitMove | TakeVariables | PutVariables | AwaitVariables | SetMove
+AnyRequest = Start | Wait | Signal | Output | Running | Forget | Coordinator | AnyMove
 
 
 class Started(msgspec.Struct, kw_only=True):
@@ -136,6 +184,29 @@ class Ended(msgspec.Struct, kw_only=True):
 
     status: int | None
     reason: str = ""
+
+
+class Move(msgspec.Struct, kw_only=True):
+    """Move to another node that a kernel asks for, with the size of its variables in bytes."""
+
+    id: str
+    node: str
+    size: int
+    is_locked: bool = False
+
+
+class Variables(msgspec.Struct, kw_only=True):
+    """Part of the saved variables of a kernel."""
+
+    data: bytes
+
+
+class LoadedVariables(msgspec.Struct, kw_only=True):
+    """Report of a kernel: number of loaded variables, reasons for the others, and error of the whole file or ""."""
+
+    number: int
+    failed: dict[str, str]
+    error: str
 
 
 class Answer(msgspec.Struct, kw_only=True):

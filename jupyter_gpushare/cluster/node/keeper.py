@@ -7,7 +7,8 @@ prints a line of JSON, with the kernel's process id or the error, and waits for 
 imports the standard library only, so that it starts within some milliseconds.
 
 A server adopts the kernel by a shared lock on the file `adoption`, which Linux releases when the node agent ends.
-The keeper ends a kernel that has not been adopted for `orphan_timeout` seconds.
+The keeper ends a kernel that has not been adopted for `orphan_timeout` seconds. A kernel that moves to this node ends
+within a minute or two until its move is confirmed, because the old kernel still has the variables.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import sys
 import time
 from typing import Any
 
+UNCONFIRMED = "unconfirmed"  # file of a kernel whose move has not been confirmed
+UNCONFIRMED_SECONDS = 60.0
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for an orphan
 CHECKS = 10  # of the adoption, in one `orphan_timeout`
 MAX_CHECK_SECONDS = 30.0
@@ -91,9 +94,10 @@ def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float) ->
     while not poll.poll(interval * 1000):
         with contextlib.suppress(OSError):  # the kernel goes on without its output file
             bound_output(f"{folder}/output")
-        if not orphan_timeout or is_adopted(f"{folder}/adoption"):
+        allowed = UNCONFIRMED_SECONDS if os.path.exists(f"{folder}/{UNCONFIRMED}") else orphan_timeout
+        if not allowed or is_adopted(f"{folder}/adoption"):
             adopted_at = time.monotonic()
-        elif time.monotonic() - adopted_at >= orphan_timeout:
+        elif time.monotonic() - adopted_at >= allowed:
             end(kernel)
             return "orphan"
     kernel.wait()

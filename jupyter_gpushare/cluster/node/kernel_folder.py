@@ -7,6 +7,8 @@
 | `exit` | exit status, and the keeper's reason if the keeper has ended the kernel |
 | `output` | text that the kernel has printed |
 | `adoption` | locked while a server waits for the kernel |
+
+`kernel_moves.py` describes the files of moves.
 """
 
 from __future__ import annotations
@@ -64,10 +66,13 @@ class KernelFolder:
 
     def create(self) -> None:
         """Create the folder of a kernel that is about to start, without the files of an earlier start."""
-        for path in (self.path.parent, self.path):
-            address.make_private_directory(path)
+        self.make()
         for name in ("state", "exit", "output"):
             (self.path / name).unlink(missing_ok=True)
+
+    def make(self) -> None:
+        for path in (self.path.parent, self.path):
+            address.make_private_directory(path)
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

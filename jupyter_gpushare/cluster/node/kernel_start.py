@@ -23,10 +23,11 @@ import msgspec
 from ... import launcher
 from ...launch import kernel_env
 from ..channel.messages import PORT_NAMES, Connection, NodeError, Start, Started
-from . import keeper
+from . import keeper, kernel_moves
 from .kernel_folder import KernelFolder, all_kernels
 
 _REGISTRATION_SECONDS = 3.0
+_MOVE_REGISTRATION_SECONDS = 20.0  # which may start a coordinator, while the old kernel still has the variables
 _ENCRYPTING_IPYKERNEL = (7, 3)  # the first version that obeys the keys in a connection file
 
 
@@ -36,19 +37,20 @@ def start_kernel(request: Start) -> Started:
     if folder.exists() and folder.ended() is None:
         raise NodeError(f"the kernel {request.kernel} runs already", "runs_already")
     working_directory = request.folder or str(Path.home())
-    if not os.path.isdir(working_directory):
-        raise NodeError(f"the node has no folder {working_directory}", "missing_folder")
-    _check_encryption(request)
     identity = kernel_env.Identity(request.client.client, request.client.token)
     try:
+        if not os.path.isdir(working_directory):
+            raise NodeError(f"the node has no folder {working_directory}", "missing_folder")
+        _check_encryption(request)
         connection = _with_ports(request.connection, request.port_range)
         folder.create()
+        kernel_moves.prepare(folder, request.move)
         registration = _register(request, identity)
         if request.must_share and registration.note:
             _, _, fault = registration.note.partition(": ")
             raise NodeError(f"the kernel would not share a GPU there: {fault}", "unshared")
         env = kernel_env.build_environment(
-            _node_environment(request),
+            _node_environment(request, folder),
             **identity._asdict(),
             label=request.client.label,
             quota=request.client.quota,
@@ -92,11 +94,11 @@ def _register(request: Start, identity: kernel_env.Identity) -> kernel_env.Regis
         simulate=client.simulate,
         memory_mode=client.memory_mode,
         settings=client.settings,
-        wait=_REGISTRATION_SECONDS,
+        wait=_MOVE_REGISTRATION_SECONDS if request.move else _REGISTRATION_SECONDS,
     )
 
 
-def _node_environment(request: Start) -> dict[str, str]:
+def _node_environment(request: Start, folder: KernelFolder) -> dict[str, str]:
     """Return the environment of the node agent, with that of the request and with the programs below the prefix."""
     env = dict(os.environ)
     if request.prefix:
@@ -106,6 +108,10 @@ def _node_environment(request: Start) -> dict[str, str]:
     env |= {name: string.Template(value).safe_substitute(env) for name, value in request.env.items()}
     if request.client.memory_mode:
         env["GPUSHARE_MEMORY_MODE"] = request.client.memory_mode
+    env["GPUSHARE_KERNEL_FOLDER"] = str(folder.path)
+    env.pop("GPUSHARE_VARIABLES", None)
+    if request.move:
+        env["GPUSHARE_VARIABLES"] = str(kernel_moves.variables_file(folder, request.move))
     return env
 
 

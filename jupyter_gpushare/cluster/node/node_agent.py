@@ -24,18 +24,25 @@ from ..channel.messages import (
     SERVER_SILENCE_SECONDS,
     Answer,
     AnyRequest,
+    AwaitMove,
+    AwaitVariables,
     Coordinator,
     Ended,
     Forget,
+    Move,
     NodeError,
     Output,
+    PutVariables,
     Running,
+    SetMove,
     Signal,
     Start,
     Started,
+    TakeVariables,
     Wait,
 )
 from ..channel.sealed_channel import ChannelError, SealedChannel
+from . import kernel_moves
 from .kernel_folder import KernelFolder, all_kernels
 from .kernel_start import send_signal, start_kernel
 
@@ -96,6 +103,18 @@ class NodeAgent:
                 return list(_running())
             case Forget():
                 return await asyncio.to_thread(forget, request)
+            case AwaitMove(kernel=kernel):
+                return await wait_for_move(KernelFolder(kernel))
+            case TakeVariables():
+                return await asyncio.to_thread(kernel_moves.take_variables, request)
+            case PutVariables():
+                return await asyncio.to_thread(kernel_moves.put_variables, request)
+            case AwaitVariables(kernel=kernel, move=move):
+                return kernel_moves.loaded_variables(kernel, move)
+            case SetMove() if request.state != "withdrawn":
+                return kernel_moves.set_move(request)
+            case SetMove():
+                return await asyncio.to_thread(kernel_moves.set_move, request)
             case Coordinator(message=message):
                 return await _ask_coordinator(message)
 
@@ -118,6 +137,15 @@ async def wait_for_end(folder: KernelFolder) -> Ended:
         return ended
     finally:
         os.close(adoption)
+
+
+async def wait_for_move(folder: KernelFolder) -> Move | None:
+    """Wait until the kernel asks for a move, or ends."""
+    end = asyncio.create_task(wait_for_end(folder))
+    try:
+        return await kernel_moves.next_move(folder, end)
+    finally:
+        end.cancel()
 
 
 async def _process_end(pid: int) -> None:

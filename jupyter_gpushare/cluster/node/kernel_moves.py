@@ -1,0 +1,186 @@
+"""Files in a kernel's folder by which the kernel moves to another node with its variables.
+
+| file | content |
+| --- | --- |
+| `variables-ID` | variables that the kernel has saved, or will load |
+| `move-ID` | request of the kernel, which waits for the answer; the kernel removes the file to withdraw the request |
+| `locked-ID` | the same file, renamed by the server, so that the kernel cannot withdraw the request any more |
+| `answer-ID` | the server's answer |
+| `loaded-ID` | report of the new kernel about the variables |
+| `unconfirmed` | id of the move that has started the kernel; without a server the kernel ends soon |
+| `confirmed` | the same file, renamed by the server when it has locked the move |
+| `doorbell` | FIFO, to which the kernel writes when it has made a request |
+
+`kernel/node_moves.py` is the kernel's side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ..channel.messages import LoadedVariables, Move, NodeError, PutVariables, SetMove, TakeVariables, Variables
+from .keeper import UNCONFIRMED, write_file
+from .kernel_folder import KernelFolder
+
+_CONFIRMED = "confirmed"
+_END_SECONDS, _END_POLL_SECONDS = 2.0, 0.02
+_IDS = re.compile(r"[0-9a-f]{16}")
+
+
+def variables_file(folder: KernelFolder, move: str) -> Path:
+    return _path(folder, "variables", move)
+
+
+def prepare(folder: KernelFolder, move: str) -> None:
+    """Remove the files of other moves from the folder of a kernel that is about to start, by this move or by none."""
+    for path in folder.path.glob("*-*"):
+        if not move or path != variables_file(folder, move):
+            path.unlink()
+    for name in (UNCONFIRMED, _CONFIRMED):
+        (folder.path / name).unlink(missing_ok=True)
+    if move:
+        (folder.path / UNCONFIRMED).write_text(move)
+
+
+async def next_move(folder: KernelFolder, end: asyncio.Task[object]) -> Move | None:
+    """Return the move that a kernel asks for, as soon as it does, or None when `end` is done."""
+    rung = asyncio.Event()
+    with suppress(FileExistsError):
+        os.mkfifo(folder.path / "doorbell", 0o600)
+    # A descriptor that can write as well has no end of file when a kernel closes its own one.
+    doorbell = os.open(folder.path / "doorbell", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def on_ring() -> None:
+        with suppress(BlockingIOError):
+            os.read(doorbell, 64)
+        rung.set()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(doorbell, on_ring)
+    try:
+        while not end.done():
+            if (move := _find(folder)) is not None:
+                return move
+            ring = asyncio.ensure_future(rung.wait())
+            await asyncio.wait({end, ring}, return_when=asyncio.FIRST_COMPLETED)
+            ring.cancel()
+            rung.clear()
+        return None
+    finally:
+        loop.remove_reader(doorbell)
+        os.close(doorbell)
+
+
+def _find(folder: KernelFolder) -> Move | None:
+    for state in ("locked", "move"):
+        for path in _each(folder, state):
+            with suppress(FileNotFoundError, msgspec.MsgspecError):
+                move = msgspec.json.decode(path.read_bytes(), type=Move)
+                return msgspec.structs.replace(move, is_locked=state == "locked")
+    return None
+
+
+def take_variables(request: TakeVariables) -> Variables:
+    """Return a part of the variables. Raise NodeError if the kernel has withdrawn the move."""
+    folder = KernelFolder(request.kernel)
+    if not _path(folder, "move", request.move).exists():
+        raise _withdrawn()
+    with variables_file(folder, request.move).open("rb") as file:
+        file.seek(request.offset)
+        return Variables(data=file.read(request.max_bytes))
+
+
+def put_variables(request: PutVariables) -> None:
+    """Save a part of the variables. Raise NodeError for a kernel that runs on this node."""
+    folder = KernelFolder(request.kernel)
+    with suppress(FileNotFoundError):  # of an earlier move, whose server has ended
+        withdraw(folder, (folder.path / UNCONFIRMED).read_text())
+    if folder.exists() and folder.ended() is None:
+        raise NodeError(f"the kernel {request.kernel} runs there already", "runs_already")
+    folder.make()
+    descriptor = os.open(variables_file(folder, request.move), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.seek(request.offset)
+        file.write(request.data)
+
+
+def loaded_variables(kernel: str, move: str) -> LoadedVariables | None:
+    """Return the report of a kernel about its variables, or None before that. Raise NodeError for an ended kernel."""
+    folder = KernelFolder(kernel)
+    with suppress(FileNotFoundError):
+        return msgspec.json.decode(_path(folder, "loaded", move).read_bytes(), type=LoadedVariables)
+    if (ended := folder.ended()) is not None:
+        lines = folder.output(4096).strip().splitlines()[-1:] if (ended.status or 0) > 0 else []
+        words = ": ".join([f"the kernel has ended with status {ended.status} while it loaded the variables", *lines])
+        raise NodeError(words, "load_failed")
+    return None
+
+
+def set_move(request: SetMove) -> None:
+    """Change the state of moves. Raise NodeError if the kernel has withdrawn the move that is to be locked."""
+    folder = KernelFolder(request.kernel)
+    if request.state == "confirmed":
+        if not _has_started(folder, request.move) or folder.ended() is not None:
+            raise NodeError("the kernel has ended before the move", "not_started")
+        with suppress(FileNotFoundError):  # after a repeated request
+            (folder.path / UNCONFIRMED).rename(folder.path / _CONFIRMED)
+    elif request.state == "withdrawn":
+        withdraw(folder, request.move)
+    elif request.state == "locked":
+        locked = _path(folder, "locked", request.move)
+        try:
+            _path(folder, "move", request.move).rename(locked)
+        except FileNotFoundError:
+            if not locked.exists():
+                raise _withdrawn() from None
+    else:
+        for path in [*_each(folder, "move"), *_each(folder, "locked")]:
+            move = path.name.partition("-")[2]
+            if request.move in ("", move):
+                write_file(str(_path(folder, "answer", move)), {"state": request.state, "reason": request.reason})
+                path.unlink(missing_ok=True)
+
+
+def withdraw(folder: KernelFolder, move: str) -> None:
+    """End the kernel that this move has started on this node, and remove its folder. Leave any other kernel alone."""
+    if _has_started(folder, move):
+        end = time.monotonic() + _END_SECONDS
+        while folder.exists() and folder.ended() is None and time.monotonic() < end:
+            for pid in folder.processes():
+                if pid == folder.state()["pid"]:
+                    with suppress(ProcessLookupError):
+                        os.killpg(pid, signal.SIGKILL)
+            time.sleep(_END_POLL_SECONDS)
+        folder.remove()
+    elif variables_file(folder, move).exists() and not (folder.exists() or folder.connection_file.exists()):
+        folder.remove()  # of a kernel that has not begun to start
+
+
+def _has_started(folder: KernelFolder, move: str) -> bool:
+    """Return whether this move has started the kernel of the folder."""
+    for name in (UNCONFIRMED, _CONFIRMED):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return (folder.path / name).read_text() == move
+    return False
+
+
+def _each(folder: KernelFolder, name: str) -> list[Path]:
+    return [path for path in folder.path.glob(f"{name}-*") if _IDS.fullmatch(path.name.partition("-")[2])]
+
+
+def _withdrawn() -> NodeError:
+    return NodeError("the kernel has withdrawn the move", "withdrawn")
+
+
+def _path(folder: KernelFolder, name: str, move: str) -> Path:
+    if not _IDS.fullmatch(move):
+        raise NodeError(f"{move!r} is no id of a move: allowed are 16 hexadecimal digits", "bad_move")
+    return folder.path / f"{name}-{move}"

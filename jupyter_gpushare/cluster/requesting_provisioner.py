@@ -1,0 +1,129 @@
+"""Requests by which a provisioner starts its kernel on a node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+import zmq
+from traitlets import Unicode, validate
+
+from .. import units
+from ..client_provisioner import ClientProvisioner
+from .channel.messages import ClientRequest, Connection, NodeError, Start, Started
+from .kernel_records import KernelRecord
+from .settings import GpuShareCluster, check_node
+
+
+class RequestingProvisioner(ClientProvisioner):
+    """Base of the provisioner of kernels on nodes, which makes the requests and sends none."""
+
+    node = Unicode(config=True, help="Node of the kernel; default: the node with the most room.")
+
+    @validate("node")
+    def _check_node(self, proposal: Any) -> str:
+        if proposal.value:
+            check_node(proposal.value, "RemoteProvisioner.node")
+        return str(proposal.value)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.settings = GpuShareCluster(parent=self)
+        self._session = ""
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Prepare the command and the variables, in which the node agent replaces what depends on the node."""
+        env: Mapping[str, str] = kwargs.pop("env", os.environ)
+        kwargs.pop("transport_encryption", None)  # c.GpuShareCluster.encryption decides
+        self.identify_client(env)
+        kwargs["cmd"] = [*self.kernel_spec.argv, *kwargs.pop("extra_arguments", [])]
+        self._session = env.get("JPY_SESSION_NAME", "")
+        sent = {name: env[name] for name in self.settings.variables if name in env}
+        kwargs["env"] = {**sent, **(self.kernel_spec.env or {})}
+        return kwargs
+
+    def _make_request(
+        self, cmd: list[str], env: dict[str, str], folder: str, node: str, ports: Mapping[str, int]
+    ) -> Start:
+        """Return the request to start the kernel on a node. Raise NodeError."""
+        others = [] if self.node else [name for name in self.settings.all_nodes if name != node]
+        return Start(
+            kernel=self.kernel_id,
+            argv=cmd,
+            connection=self._connection(node, ports),
+            client=self._client_request(env),
+            env={**env, "GPUSHARE_NODE": node, "GPUSHARE_NODES": ",".join(others)},
+            folder=folder,
+            prefix=self.settings.prefix,
+            port_range=self.settings.port_range,
+            orphan_timeout=units.parse_duration(self.settings.orphan_timeout),
+            is_python=self.is_python,
+        )
+
+    def _record(self, node: str, request: Start, started: Started) -> KernelRecord:
+        assert self.identity is not None
+        return KernelRecord(
+            kernel=self.kernel_id,
+            kernel_name=request.connection.kernel_name,
+            node=node,
+            pid=started.pid,
+            connection=msgspec.structs.replace(request.connection, **started.ports),
+            **self.identity._asdict(),
+            quota=self.quota,
+            session=self._session,
+        )
+
+    def _client_request(self, env: Mapping[str, str]) -> ClientRequest:
+        assert self.identity is not None
+        settings, problem = self.server_settings()
+        if problem:
+            self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, problem)
+        return ClientRequest(
+            **self.identity._asdict(),
+            label=self.client_label,
+            quota=self.quota,
+            gpus=self.gpus,
+            memory_mode=self.memory_mode,
+            simulate=self.simulate_option(settings, env),
+            settings=settings.argv(),
+        )
+
+    def _connection(self, node: str, ports: Mapping[str, int]) -> Connection:
+        """Return the connection information that the server determines. Raise NodeError."""
+        try:
+            ip = self.settings.address(node)
+        except OSError as error:
+            raise NodeError(f"the address of the node {node} is unknown: {error.strerror}", "unknown_node") from None
+        manager: Any = self.parent
+        return Connection(
+            ip=ip,
+            key=manager.session.key.decode(),
+            signature_scheme=manager.session.signature_scheme,
+            kernel_name=manager.kernel_name,
+            **cast(dict[str, Any], {**self._encryption_keys(), **ports}),
+        )
+
+    def _encryption_keys(self) -> dict[str, str]:
+        """Return the keys of CurveZMQ, which remain the same when the kernel restarts. Raise NodeError."""
+        manager: Any = self.parent
+        if self.settings.encryption == "off":
+            return {}
+        if not hasattr(manager, "curve_publickey"):
+            raise NodeError(
+                "this version of jupyter_client cannot encrypt the connections of kernels (c.GpuShareCluster.encryption"
+                " = 'off' allows plain connections)",
+                "no_encryption",
+            )
+        if "curve" not in self.kernel_spec.metadata.get("supported_encryption", ()):
+            raise NodeError(
+                f"the kernel {manager.kernel_name} cannot encrypt its connections: its kernelspec does not list "
+                "'curve' in metadata.supported_encryption (c.GpuShareCluster.encryption = 'off' allows "
+                "plain connections)",
+                "no_encryption",
+            )
+        if manager.curve_publickey is None:
+            manager.curve_publickey, manager.curve_secretkey = zmq.curve_keypair()
+        names = ("curve_publickey", "curve_secretkey")
+        return {name: getattr(manager, name).decode() for name in names}

@@ -1,0 +1,162 @@
+"""Tests of the part of a node in the move of a kernel, with a node agent and real processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.cluster.channel.messages import (
+    AwaitMove,
+    AwaitVariables,
+    Forget,
+    NodeError,
+    PutVariables,
+    Request,
+    Running,
+    SetMove,
+    TakeVariables,
+)
+from jupyter_gpushare.cluster.node import keeper
+from jupyter_gpushare.cluster.node.kernel_folder import KernelFolder
+
+from ..support.polling import wait_until
+from .conftest import WAIT, Node, start_request
+
+FIRST, SECOND = "0" * 16, "1" * 16
+
+
+def fails(node: Node, request: Request, message: str) -> None:
+    with pytest.raises(NodeError, match=message):
+        node.request(request)
+
+
+def put(move: str = FIRST, offset: int = 0, data: bytes = b"variables") -> PutVariables:
+    return PutVariables(kernel="k1", move=move, offset=offset, data=data)
+
+
+def set_move(state: Any, move: str = FIRST, reason: str = "") -> SetMove:
+    return SetMove(kernel="k1", move=move, state=state, reason=reason)
+
+
+def folder() -> Path:
+    return KernelFolder("k1").path
+
+
+def ask(move: str = FIRST) -> None:
+    """Ask for a move as the kernel does, and ring."""
+    (folder() / f"variables-{move}").write_bytes(b"variables")
+    keeper.write_file(str(folder() / f"move-{move}"), {"id": move, "node": "n2", "size": 9})
+    (folder() / "doorbell").write_text("!")
+
+
+def test_a_kernel_asks_for_a_move_also_by_a_new_agent(node: Node) -> None:
+    node.request(start_request())
+    asked: Future[Any] = node.connection.request(AwaitMove(kernel="k1"))
+    node.request(Running())  # so that the agent waits
+    wait_until((folder() / "doorbell").exists)
+    ask()
+    found = {"id": FIRST, "node": "n2", "size": 9, "is_locked": False}
+    assert asked.result(WAIT) == found
+    node.kill_agent()
+    assert node.request(AwaitMove(kernel="k1")) == found
+    take = TakeVariables(kernel="k1", move=FIRST, offset=4, max_bytes=3)
+    assert node.request(take) == {"data": "YWJs"}
+    node.request(set_move("locked"))
+    node.request(set_move("locked"))  # a request that is sent again
+    assert node.request(AwaitMove(kernel="k1")) == {**found, "is_locked": True}
+    node.request(set_move("refused", reason="no room"))
+    assert json.loads((folder() / f"answer-{FIRST}").read_text()) == {"state": "refused", "reason": "no room"}
+    assert not list(folder().glob("locked-*"))
+
+
+def test_a_withdrawn_move_cannot_go_on(node: Node) -> None:
+    node.request(start_request())
+    node.connection.request(AwaitMove(kernel="k1"))
+    wait_until((folder() / "doorbell").exists)
+    ask()
+    (folder() / f"move-{FIRST}").unlink()
+    fails(node, TakeVariables(kernel="k1", move=FIRST, offset=0, max_bytes=3), "has withdrawn the move")
+    fails(node, set_move("locked"), "has withdrawn the move")
+
+
+def test_the_wait_for_a_move_ends_with_the_kernel(node: Node) -> None:
+    node.request(start_request(argv=[sys.executable, "-c", ""]))
+    assert node.request(AwaitMove(kernel="k1")) is None
+
+
+def test_a_node_that_has_the_kernel_already_changes_nothing(node: Node) -> None:
+    """Two names of one node, for example."""
+    pid = node.request(start_request())["pid"]
+    ask_files = folder() / f"variables-{FIRST}"
+    ask_files.write_bytes(b"own")
+    fails(node, put(), "the kernel k1 runs there already")
+    for state in ("withdrawn", "confirmed"):
+        if state == "confirmed":
+            fails(node, set_move(state), "has ended before the move")
+        else:
+            node.request(set_move(state))
+    assert ask_files.read_bytes() == b"own" and keeper.start_ticks(pid)
+
+
+def test_variables_of_a_kernel_that_does_not_start_are_removed(node: Node) -> None:
+    node.request(put(data=b"vari"))
+    node.request(put(offset=4, data=b"ables"))
+    assert (folder() / f"variables-{FIRST}").read_bytes() == b"variables"
+    node.request(set_move("withdrawn", SECOND))
+    assert folder().exists()
+    node.request(set_move("withdrawn"))
+    assert not folder().exists()
+    node.request(put())
+    fails(node, start_request(move=FIRST, folder="/nosuch"), "the node has no folder /nosuch")
+    assert not folder().exists()
+
+
+def test_a_withdrawn_move_ends_its_own_kernel_only(node: Node) -> None:
+    node.request(put())
+    pid = node.request(start_request(move=FIRST))["pid"]
+    node.request(set_move("withdrawn", SECOND))
+    assert keeper.start_ticks(pid)
+    node.request(set_move("withdrawn"))
+    assert not keeper.start_ticks(pid) and not folder().exists()
+
+
+def test_a_later_move_replaces_the_kernel_of_a_move_without_a_server(node: Node) -> None:
+    node.request(put())
+    pid = node.request(start_request(move=FIRST))["pid"]
+    node.request(put(SECOND))
+    assert not keeper.start_ticks(pid)
+    pid = node.request(start_request(move=SECOND))["pid"]
+    node.request(set_move("confirmed", SECOND))
+    node.request(set_move("confirmed", SECOND))  # a request that is sent again
+    fails(node, put(FIRST), "runs there already")
+    assert keeper.start_ticks(pid)
+
+
+def test_the_end_of_a_kernel_that_loads_is_reported(node: Node) -> None:
+    node.request(put())
+    node.request(start_request(move=FIRST, argv=[sys.executable, "-c", "import sys; sys.exit('no memory')"]))
+    question = AwaitVariables(kernel="k1", move=FIRST)
+    wait_until(lambda: KernelFolder("k1").ended())
+    fails(node, question, "the kernel has ended with status 1 while it loaded the variables: no memory")
+    fails(node, set_move("confirmed"), "has ended before the move")
+    node.request(Forget(kernel="k1"))
+
+
+def test_only_a_confirmed_kernel_lives_long_without_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "UNCONFIRMED_SECONDS", 0.05)
+    monkeypatch.setattr(keeper, "MAX_CHECK_SECONDS", 0.01)
+    (tmp_path / "output").touch()
+    kernel = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    reasons: list[str] = []
+    thread = threading.Thread(target=lambda: reasons.append(keeper.keep(kernel, str(tmp_path), 0.0)))
+    thread.start()
+    (tmp_path / keeper.UNCONFIRMED).touch()
+    thread.join(WAIT)
+    assert reasons == ["orphan"] and kernel.returncode == -15
