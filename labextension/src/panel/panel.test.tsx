@@ -44,6 +44,7 @@ describe('the side panel', () => {
   let panel: Panel;
 
   beforeEach(() => {
+    jest.spyOn(performance, 'now').mockReturnValue(0); // texts have times left
     given = new GivenPage();
     ({ api } = given);
     const history = given.own(new HistoryModel(given));
@@ -55,7 +56,10 @@ describe('the side panel', () => {
     Widget.attach(panel, document.body);
   });
 
-  afterEach(() => given.dispose());
+  afterEach(() => {
+    given.dispose();
+    jest.restoreAllMocks();
+  });
 
   function add(...ids: string[]): void {
     for (const id of ids) {
