@@ -1,9 +1,10 @@
 """Move of a kernel with its variables to another node, as the server carries it out.
 
 The old kernel has saved its variables and waits in its cell. The server copies the variables in small parts, and starts
-a new kernel, which loads them. Until then every failure leaves the old kernel as it was: the server ends the new one
-and sends the reason to the old one. Then the server locks the move, so that the old kernel cannot withdraw the request,
-and saves the record of the new kernel. The record decides which kernel counts, for this server and the next one.
+a new kernel, which loads all of them. Until then every failure leaves the old kernel as it was: the server ends the
+new one and sends the reason to the old one. Then the server locks the move, so that the old kernel cannot withdraw the
+request, and saves the record of the new kernel. The record decides which kernel counts, for this server and the next
+one.
 """
 
 from __future__ import annotations
@@ -106,22 +107,21 @@ class KernelMove:
 
     def _run(self) -> None:
         try:
-            loaded = self._prepare()
+            self._prepare()
             self._switch()
         except Exception as error:  # NodeError, or of any part, because the old kernel waits for an answer
             if not isinstance(error, (NodeError, OSError)):
                 self._log.exception("the move of kernel %s failed", self._move.id)
             self._refuse(str(error))
             return
-        lost = "; ".join(f"{name} ({reason})" for name, reason in loaded.failed.items())
-        done = SetMove(kernel=self.old.kernel, move=self.id, state="done", reason=f"Not loaded: {lost}" if lost else "")
+        done = SetMove(kernel=self.old.kernel, move=self.id, state="done")
         with contextlib.suppress(NodeError):  # then the cell of the old kernel ends with the kernel
             self._result(self.old.request(done), _REQUEST_SECONDS, is_last=True)
         with contextlib.suppress(RuntimeError):  # the server has ended, and the next one adopts the new kernel
             self._on_switched()
 
-    def _prepare(self) -> LoadedVariables:
-        """Bring the variables to the node, start the new kernel, and wait until it has loaded them. Raise NodeError."""
+    def _prepare(self) -> None:
+        """Bring the variables to the node, start the new kernel, and wait until it has loaded all. Raise NodeError."""
         request = self._request()
         self._copy_variables(time.monotonic() + self._seconds)
         deadline = time.monotonic() + self._seconds
@@ -137,7 +137,9 @@ class KernelMove:
         loaded = msgspec.convert(answer, LoadedVariables)
         if loaded.error:
             raise NodeError(f"the variables cannot be loaded: {loaded.error}", "load_failed")
-        return loaded
+        if loaded.failed:
+            lost = "; ".join(f"{name} ({reason})" for name, reason in loaded.failed.items())
+            raise NodeError(f"variables cannot be loaded there: {lost}", "load_failed")
 
     def _copy_variables(self, deadline: float) -> None:
         """Copy the variables, one part at a time, so that other requests go in between."""

@@ -90,8 +90,6 @@ class NodeMoves:
         if answer["state"] != "done":
             self._remove(move)
             raise GpuShareError(f"this kernel stays on {self._node} with its variables: {answer['reason']}")
-        if answer["reason"]:
-            print(answer["reason"])
         raise KernelHasMoved(f"this kernel has moved to {node}")
 
     def _check(self, node: str) -> None:
@@ -314,7 +312,7 @@ def load_variables(namespace: dict[str, Any], path: str) -> tuple[int, dict[str,
 def restore_variables(shell: Any, path: str) -> str:
     """Load the variables of a kernel that moves here, report them to the server, and return a sentence about them.
 
-    The file remains if a variable cannot be loaded.
+    The server ends this kernel after a report that a variable cannot be loaded.
     """
     report: dict[str, Any] = {"number": 0, "failed": {}, "error": ""}
     loaded: dict[str, Any] = {}
@@ -331,13 +329,11 @@ def restore_variables(shell: Any, path: str) -> str:
             shell.user_ns_hidden.pop(name, None)
 
     shell.events.register("pre_execute", show_in_lists)
-    if not report["error"] and not report["failed"]:
+    with contextlib.suppress(OSError):
         os.unlink(path)
     folder, name = os.path.split(path)
     write_file(os.path.join(folder, name.replace("variables", "loaded", 1)), report)
-    lost = "; ".join(f"{name} ({reason})" for name, reason in report["failed"].items())
-    kept = f"; not loaded: {lost}, which stay in {path} until this kernel ends" if lost else ""
-    return f"with {_count(report['number'])}{kept}"
+    return f"with {_count(report['number'])}"
 
 
 def write_file(path: str, content: dict[str, Any]) -> None:
