@@ -238,6 +238,11 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
                 used.add(i)
             return super().get(i)
 
+        def save(self, obj: Any, *args: Any, **options: Any) -> Any:
+            if id(obj) not in self.memo:
+                file.require(_size_of_array(obj))  # before the object is copied
+            return super().save(obj, *args, **options)
+
     index: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     memo: dict[int, Any] = {}
@@ -247,8 +252,6 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
         for name, value in variables.items():
             used: set[int] = set()
             size, before = file.size, len(memo)
-            size_of_array = getattr(value, "nbytes", 0)
-            file.require(size_of_array if isinstance(size_of_array, int) else 0)
             pickler = Pickler(file, _PROTOCOL)
             pickler.memo, pickler.start = memo, before
             try:
@@ -267,6 +270,14 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
         content = json.dumps(index).encode()
         opened.write(content + len(content).to_bytes(_INDEX_LENGTH, "big"))
     return len(index), left_out
+
+
+def _size_of_array(value: Any) -> int:
+    """Return the bytes of an array, and 0 for other objects, whose attributes may raise any error."""
+    with contextlib.suppress(Exception):
+        if isinstance(size := value.nbytes, int):
+            return size
+    return 0
 
 
 class _Unbuffered:

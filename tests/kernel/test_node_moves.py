@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,28 @@ def test_variables_above_the_limit_are_refused_before_they_take_memory(tmp_path:
         with pytest.raises(UsageError, match=r"more than 3\.91 KiB, which is the limit"):
             save_variables({"small": 1, "large": value}, str(tmp_path / "v"), max_bytes=4000)
         assert (tmp_path / "v").stat().st_size <= 4000
+
+
+def test_an_array_in_a_list_is_refused_before_the_copy(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    arrays = [numpy.zeros(50 << 20, numpy.uint8)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="which is the limit"):
+            save_variables({"arrays": arrays}, str(tmp_path / "v"), max_bytes=1 << 20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+def test_an_object_whose_attributes_fail_moves(tmp_path: Path) -> None:
+    class Failing:
+        @property
+        def nbytes(self) -> int:
+            raise RuntimeError("no size")
+
+    assert save_variables({"x": [Failing()]}, str(tmp_path / "v")) == (1, {})
 
 
 def test_a_file_without_its_end_is_refused(tmp_path: Path) -> None:
