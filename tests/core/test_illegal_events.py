@@ -140,7 +140,7 @@ def test_time_does_not_go_back(busy: SimulatedHost) -> None:
         ({"limit": float("inf")}, "limit=inf is out of range"),
         ({"limit": 0.0}, "limit=0 is out of range"),
         ({"share": 0.6, "limit": 0.5}, "share=0.6 is above limit=0.5"),
-        ({"memory": -1}, "memory=-1 is out of range: allowed is a size above 0"),
+        ({"memory": -1}, "memory=-1 is out of range: allowed is a size from 1 MiB"),
         ({"memory": 0}, "memory=0 is out of range"),
         ({"memory": 1 << 62}, "is out of range"),
         ({"resident": -5}, "resident=-5 is out of range"),
