@@ -41,9 +41,7 @@ class Page:
         """Run a cell with `code`, and return the text of an expression's value in the kernel."""
         while True:
             if self._connection is None:
-                request = HTTPRequest(self._url, headers={"Authorization": "token t"})
-                self._connection = await websocket_connect(request)
-                self.connections += 1
+                await self._connect()
             header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s"}
             content = {"code": code, "user_expressions": {"v": expression}, "silent": False, "allow_stdin": False}
             message: dict[str, Any] = {"header": {**header, "version": "5.3"}, "content": content, "channel": "shell"}
@@ -58,6 +56,15 @@ class Page:
                     return str(answer["content"]["user_expressions"]["v"]["data"]["text/plain"])
             else:
                 await self.close()
+
+    async def _connect(self) -> None:
+        connecting = websocket_connect(HTTPRequest(self._url, headers={"Authorization": "token t"}))
+        try:
+            self._connection = await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            connecting.add_done_callback(lambda done: done.exception() or done.result().close())
+            raise
+        self.connections += 1
 
     async def close(self) -> None:
         """Close the connection, also one that the server has closed, and wait until its socket is closed."""

@@ -214,6 +214,13 @@ async def begin_slow_move(page: Page, node: str, folder: Path) -> asyncio.Task[N
     return moving
 
 
+async def end(moving: asyncio.Task[None], page: Page) -> None:
+    """Close the page of a kernel that has ended, or whose server has ended."""
+    moving.cancel()
+    await asyncio.wait([moving])
+    await page.close()
+
+
 async def test_a_stop_while_the_variables_load_withdraws_the_move(
     server: JupyterServer, kernel: str, tmp_path: Path
 ) -> None:
@@ -257,9 +264,8 @@ async def test_a_restart_or_an_end_goes_before_a_move(
     else:
         await asyncio.to_thread(server.request, "DELETE", f"kernels/{kernel}")
         await asyncio.to_thread(wait_until, lambda: not files_of(tmp_path, here, kernel), WAIT)
-    moving.cancel()
+    await end(moving, page)
     await asyncio.to_thread(wait_until, lambda: not files_of(tmp_path, there, kernel), WAIT)
-    await page.close()
     if is_restart:
         assert await asyncio.wait_for(page.value("'x' in globals()", code="pass"), WAIT) == "False"
         assert node_of(kernel) == here
@@ -274,7 +280,7 @@ async def test_a_server_that_is_killed_meanwhile_leaves_the_old_kernel(
     moving = await begin_slow_move(page, there, tmp_path)
     server.process.kill()
     await asyncio.to_thread(server.process.wait, WAIT)
-    moving.cancel()
+    await end(moving, page)
     next_server = await asyncio.to_thread(start, start_server, separate_nodes)
     await asyncio.to_thread(wait_until, lambda: has_kernels(next_server), WAIT)
     page = Page(next_server, kernel)
@@ -298,7 +304,7 @@ async def test_a_server_that_is_killed_afterwards_leaves_the_new_kernel(
     await asyncio.to_thread(wait_until, lambda: node_of(kernel) == there, WAIT)
     server.process.kill()
     await asyncio.to_thread(server.process.wait, WAIT)
-    moving.cancel()
+    await end(moving, page)
     next_server = await asyncio.to_thread(start, start_server, separate_nodes)
     await asyncio.to_thread(wait_until, lambda: has_kernels(next_server), WAIT)
     page = Page(next_server, kernel)
