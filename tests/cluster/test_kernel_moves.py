@@ -118,6 +118,28 @@ def test_variables_of_a_kernel_that_does_not_start_are_removed(node: Node) -> No
     assert not folder().exists()
 
 
+def test_a_part_after_a_missing_one_is_refused(node: Node) -> None:
+    node.request(put(data=b"vari"))
+    node.request(put(offset=4, data=b"ab"))
+    node.request(put(offset=4, data=b"ables"))  # a request that is sent again
+    assert (folder() / f"variables-{FIRST}").read_bytes() == b"variables"
+    fails(node, put(offset=20), "the variables are incomplete")
+    node.request(set_move("withdrawn"))
+    fails(node, put(offset=9), "the variables are incomplete")
+    assert not folder().exists()
+
+
+def test_a_withdrawal_removes_no_part_of_a_later_move(node: Node) -> None:
+    """Requests about one kernel take effect in the order in which the server sends them."""
+    for _ in range(20):
+        node.request(put())
+        later = [set_move("withdrawn"), put(SECOND, data=b"vari"), put(SECOND, 4, b"ables")]
+        for answer in [node.connection.request(request) for request in later]:
+            answer.result(WAIT)
+        assert (folder() / f"variables-{SECOND}").read_bytes() == b"variables"
+        node.request(set_move("withdrawn", SECOND))
+
+
 def test_a_withdrawn_move_ends_its_own_kernel_only(node: Node) -> None:
     node.request(put())
     pid = node.request(start_request(move=FIRST))["pid"]

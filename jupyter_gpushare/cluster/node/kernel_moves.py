@@ -99,15 +99,23 @@ def take_variables(request: TakeVariables) -> Variables:
 
 
 def put_variables(request: PutVariables) -> None:
-    """Save a part of the variables. Raise NodeError for a kernel that runs on this node."""
+    """Save a part of the variables. Raise NodeError for a kernel that runs on this node, and after a missing part."""
     folder = KernelFolder(request.kernel)
     with suppress(FileNotFoundError):  # of an earlier move, whose server has ended
         withdraw(folder, (folder.path / UNCONFIRMED).read_text())
     if folder.exists() and folder.ended() is None:
         raise NodeError(f"the kernel {request.kernel} runs there already", "runs_already")
-    folder.make()
-    descriptor = os.open(variables_file(folder, request.move), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if not request.offset:
+        folder.make()
+    flags = os.O_WRONLY | os.O_CLOEXEC | (0 if request.offset else os.O_CREAT)
+    try:
+        descriptor = os.open(variables_file(folder, request.move), flags, 0o600)
+    except FileNotFoundError:
+        raise _incomplete() from None
     with open(descriptor, "wb") as file:
+        if os.fstat(descriptor).st_size < request.offset:
+            raise _incomplete()
+        file.truncate(request.offset)  # because a part that is sent again may have been written before
         file.seek(request.offset)
         file.write(request.data)
 
@@ -178,6 +186,10 @@ def _each(folder: KernelFolder, name: str) -> list[Path]:
 
 def _withdrawn() -> NodeError:
     return NodeError("the kernel has withdrawn the move", "withdrawn")
+
+
+def _incomplete() -> NodeError:
+    return NodeError("the variables are incomplete, because an earlier part has been removed", "incomplete")
 
 
 def _path(folder: KernelFolder, name: str, move: str) -> Path:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -57,6 +58,8 @@ class NodeAgent:
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
         self._tasks: set[asyncio.Task[None]] = set()
+        # Requests that change the files of a kernel run one after another, in the order of their arrival.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def handle(self, text: bytes) -> None:
         """Begin to handle a request."""
@@ -91,8 +94,9 @@ class NodeAgent:
 
     async def _result(self, request: AnyRequest) -> Any:
         match request:
-            case Start():
-                return await asyncio.to_thread(start_kernel, request)
+            case Start() | Forget() | PutVariables() | SetMove():
+                async with self._locks.setdefault(request.kernel, asyncio.Lock()):
+                    return await asyncio.to_thread(_CHANGES[type(request)], request)
             case Wait(kernel=kernel):
                 return await wait_for_end(KernelFolder(kernel))
             case Signal(kernel=kernel, number=number):
@@ -101,20 +105,12 @@ class NodeAgent:
                 return {"text": KernelFolder(kernel).output(max_bytes)}
             case Running():
                 return list(_running())
-            case Forget():
-                return await asyncio.to_thread(forget, request)
             case AwaitMove(kernel=kernel):
                 return await wait_for_move(KernelFolder(kernel))
             case TakeVariables():
                 return await asyncio.to_thread(kernel_moves.take_variables, request)
-            case PutVariables():
-                return await asyncio.to_thread(kernel_moves.put_variables, request)
             case AwaitVariables(kernel=kernel, move=move):
                 return kernel_moves.loaded_variables(kernel, move)
-            case SetMove() if request.state != "withdrawn":
-                return kernel_moves.set_move(request)
-            case SetMove():
-                return await asyncio.to_thread(kernel_moves.set_move, request)
             case Coordinator(message=message):
                 return await _ask_coordinator(message)
 
@@ -173,6 +169,14 @@ def forget(request: Forget) -> None:
     if request.unregister and client:
         kernel_env.unregister_client(kernel_env.Identity(client, ""))
     folder.remove()
+
+
+_CHANGES: dict[type, Callable[[Any], Any]] = {
+    Start: start_kernel,
+    Forget: forget,
+    PutVariables: kernel_moves.put_variables,
+    SetMove: kernel_moves.set_move,
+}
 
 
 async def _ask_coordinator(message: dict[str, Any]) -> Any:
