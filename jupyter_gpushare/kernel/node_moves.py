@@ -17,6 +17,7 @@ import secrets
 import signal
 import threading
 import time
+import types
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpushare.units import format_size
@@ -33,6 +34,11 @@ _POLL_SECONDS = 0.1  # between two looks for the server's answer
 _INDEX_LENGTH = 8  # bytes at the end of a file, with the length of the index before them
 # Names of IPython's own variables, such as `_`, `_12` and `_i3`, and names such as `__file__`.
 _NOT_OF_THE_USER = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|__\w+__|_ih|_oh|_dh|In|Out")
+_NAMES_OF_IPYTHON = ("get_ipython", "exit", "quit", "open", "display")
+_UNCHANGEABLE = (
+    *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type),
+    *(int, float, str, bytes, bool, type(None)),
+)
 _MOVE_LINE = re.compile(r"%?gpushare\s+move\b")
 
 
@@ -176,14 +182,22 @@ class NodeMoves:
 
 
 def user_variables(shell: Any) -> dict[str, Any]:
-    """Return the variables of the user in a kernel."""
+    """Return the variables of the user in a kernel, also objects of a startup file that may have changed since."""
     hidden = shell.user_ns_hidden
     missing = object()
+
+    def is_as_at_the_start(name: str, value: Any) -> bool:
+        return hidden.get(name, missing) is value and (name in _NAMES_OF_IPYTHON or _is_unchangeable(value))
+
     return {
         name: value
         for name, value in shell.user_ns.items()
-        if hidden.get(name, missing) is not value and not _NOT_OF_THE_USER.fullmatch(name)
+        if not _NOT_OF_THE_USER.fullmatch(name) and not is_as_at_the_start(name, value)
     }
+
+
+def _is_unchangeable(value: Any) -> bool:
+    return isinstance(value, _UNCHANGEABLE) or (type(value) is tuple and all(map(_is_unchangeable, value)))
 
 
 class _CountingFile:
@@ -333,13 +347,14 @@ def restore_variables(shell: Any, path: str) -> str:
         report["error"] = _one_line(error)
     shell.user_ns.update(loaded)
 
-    def show_in_lists(*_: Any) -> None:
-        """Undo that IPython hides the variables, as it does with all that its startup files define."""
-        shell.events.unregister("pre_execute", show_in_lists)
+    def finish(*_: Any) -> None:
+        """Undo that startup files have replaced variables, and that IPython hides all from before the first cell."""
+        shell.events.unregister("pre_execute", finish)
+        shell.user_ns.update(loaded)
         for name in loaded:
             shell.user_ns_hidden.pop(name, None)
 
-    shell.events.register("pre_execute", show_in_lists)
+    shell.events.register("pre_execute", finish)
     with contextlib.suppress(OSError):
         os.unlink(path)
     folder, name = os.path.split(path)

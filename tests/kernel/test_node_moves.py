@@ -142,6 +142,27 @@ def test_the_variables_of_ipython_stay() -> None:
     assert user_variables(shell).keys() == {"x", "_mine"}
 
 
+def test_objects_of_a_startup_file_move_as_the_user_has_changed_them() -> None:
+    shell = InteractiveShell()
+    shell.run_cell("import os; def_ = len; config = {}; LIMIT = 3; pair = (1, 'a'); mixed = (1, [])\nclass C: pass")
+    shell.user_ns_hidden.update(shell.user_ns)  # as IPython does after its startup files
+    shell.run_cell("config['key'] = 1; mixed[1].append(2)")
+    assert user_variables(shell) == {"config": {"key": 1}, "mixed": (1, [2])}
+    shell.run_cell("LIMIT = 4")
+    assert user_variables(shell).keys() == {"config", "mixed", "LIMIT"}
+
+
+def test_a_startup_file_replaces_no_variable_of_the_kernel_that_has_moved(tmp_path: Path) -> None:
+    path = tmp_path / "variables-1"
+    save_variables({"config": {"key": 1}}, str(path))
+    shell = InteractiveShell()
+    node_moves.restore_variables(shell, str(path))
+    shell.user_ns.update(config={})  # as a startup file does
+    shell.user_ns_hidden.update(shell.user_ns)
+    shell.run_cell("found = dict(config)")
+    assert shell.user_ns["found"] == {"key": 1} and "config" not in shell.user_ns_hidden
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Return the folder of a kernel whose process is this one."""
