@@ -140,6 +140,13 @@ def test_a_withdrawal_removes_no_part_of_a_later_move(node: Node) -> None:
         node.request(set_move("withdrawn", SECOND))
 
 
+def test_a_folder_of_another_program_does_not_hinder_a_start(node: Node) -> None:
+    (folder() / "other-program").mkdir(parents=True)
+    (folder() / f"variables-{FIRST}").touch()
+    assert node.request(start_request())["pid"]
+    assert [path.name for path in folder().glob("*-*")] == ["other-program"]
+
+
 def test_a_withdrawn_move_ends_its_own_kernel_only(node: Node) -> None:
     node.request(put())
     pid = node.request(start_request(move=FIRST))["pid"]

@@ -40,10 +40,14 @@ def variables_file(folder: KernelFolder, move: str) -> Path:
 
 
 def prepare(folder: KernelFolder, move: str) -> None:
-    """Remove the files of other moves from the folder of a kernel that is about to start, by this move or by none."""
+    """Remove the files of other moves from the folder of a kernel that is about to start, by this move or by none.
+
+    A file that cannot be removed changes nothing for the kernel.
+    """
     for path in folder.path.glob("*-*"):
         if not move or path != variables_file(folder, move):
-            path.unlink()
+            with suppress(OSError):
+                path.unlink()
     for name in (UNCONFIRMED, _CONFIRMED):
         (folder.path / name).unlink(missing_ok=True)
     if move:
