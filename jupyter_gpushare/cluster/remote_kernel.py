@@ -18,6 +18,7 @@ from .node_connection import NodeConnection
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)  # before the tries to reach the node again; the last one repeats
 _DISCARD_SECONDS = 60.0
 _STABLE_SECONDS = 5.0  # for which a node must have been reached so that its next loss is a new one
+_REFUSAL_SECONDS = 1.0  # before the reason of a refused move is sent again
 UNREACHABLE = ("agent_ended", "engine_failed")  # reasons of errors of a node that does not answer
 
 
@@ -59,12 +60,16 @@ class RemoteKernel:
     def refuse_move(self, move: str, reason: str) -> None:
         """Send the reason why a move does not take place, or all moves for the id "", and wait for the next move.
 
+        The node agent may be unable to write the answer, so the server sends the reason again a little later.
         An answer that does not arrive is no loss, because the next node agent finds the request of the kernel again.
         """
 
         def on_answer(answer: Future[Any]) -> None:
-            if self.on_move and answer.exception() is None:
+            error = answer.exception()
+            if self.on_move and error is None:
                 self.await_move()
+            elif isinstance(error, NodeError) and error.reason not in UNREACHABLE and not self.ended.done():
+                _call_later(_REFUSAL_SECONDS, lambda: self.refuse_move(move, reason))
 
         refusal = SetMove(kernel=self.kernel, move=move, state="refused", reason=reason)
         self.request(refusal).add_done_callback(on_answer)
@@ -126,13 +131,17 @@ class RemoteKernel:
         elif not self._is_abandoned:
             delay = _RETRY_SECONDS[min(self._tries, len(_RETRY_SECONDS) - 1)]
             self._tries += 1
-            timer = threading.Timer(delay, self._adopt)
-            timer.daemon = True
-            timer.start()
+            _call_later(delay, self._adopt)
 
     def _end(self, ended: Ended) -> None:
         with suppress(InvalidStateError):  # it has ended already
             self.ended.set_result(ended)
+
+
+def _call_later(seconds: float, function: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, function)
+    timer.daemon = True
+    timer.start()
 
 
 def _failed(error: NodeError) -> Future[Any]:

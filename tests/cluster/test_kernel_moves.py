@@ -25,6 +25,7 @@ from jupyter_gpushare.cluster.channel.messages import (
 )
 from jupyter_gpushare.cluster.node import keeper
 from jupyter_gpushare.cluster.node.kernel_folder import KernelFolder
+from jupyter_gpushare.cluster.remote_kernel import RemoteKernel
 
 from ..support.polling import wait_until
 from .conftest import WAIT, Node, start_request
@@ -51,9 +52,13 @@ def folder() -> Path:
 
 def ask(move: str = FIRST) -> None:
     """Ask for a move as the kernel does, and ring."""
+    write_request(move)
+    (folder() / "doorbell").write_text("!")
+
+
+def write_request(move: str = FIRST) -> None:
     (folder() / f"variables-{move}").write_bytes(b"variables")
     keeper.write_file(str(folder() / f"move-{move}"), {"id": move, "node": "n2", "size": 9})
-    (folder() / "doorbell").write_text("!")
 
 
 def test_a_kernel_asks_for_a_move_also_by_a_new_agent(node: Node) -> None:
@@ -74,6 +79,30 @@ def test_a_kernel_asks_for_a_move_also_by_a_new_agent(node: Node) -> None:
     node.request(set_move("refused", reason="no room"))
     assert json.loads((folder() / f"answer-{FIRST}").read_text()) == {"state": "refused", "reason": "no room"}
     assert not list(folder().glob("locked-*"))
+
+
+@pytest.mark.parametrize("has_doorbell", [True, False])
+def test_a_request_without_a_ring_is_found(node: Node, has_doorbell: bool) -> None:
+    node.request(start_request())
+    if not has_doorbell:
+        (folder() / "doorbell").mkdir()  # in place of a FIFO that the file system cannot make
+    asked: Future[Any] = node.connection.request(AwaitMove(kernel="k1"))
+    node.request(Running())  # so that the agent waits
+    write_request()
+    assert asked.result(WAIT)["id"] == FIRST
+
+
+def test_a_refusal_arrives_once_the_node_can_write(node: Node) -> None:
+    """The folder in place of a file has the effect of a full disk."""
+    node.request(start_request())
+    write_request()
+    in_the_way = folder() / f"answer-{FIRST}.new"
+    in_the_way.mkdir()
+    RemoteKernel("k1", lambda: node.connection).refuse_move(FIRST, "no room")
+    wait_until(lambda: not (folder() / f"variables-{FIRST}").exists())
+    in_the_way.rmdir()
+    wait_until((folder() / f"answer-{FIRST}").exists)
+    assert json.loads((folder() / f"answer-{FIRST}").read_text()) == {"state": "refused", "reason": "no room"}
 
 
 def test_a_withdrawn_move_cannot_go_on(node: Node) -> None:

@@ -32,6 +32,7 @@ from .kernel_folder import KernelFolder
 
 _CONFIRMED = "confirmed"
 _END_SECONDS, _END_POLL_SECONDS = 2.0, 0.02
+_LOOK_SECONDS = 2.0  # between two looks for a request whose ring was lost
 _IDS = re.compile(r"[0-9a-f]{16}")
 
 
@@ -55,12 +56,8 @@ def prepare(folder: KernelFolder, move: str) -> None:
 
 
 async def next_move(folder: KernelFolder, end: asyncio.Task[object]) -> Move | None:
-    """Return the move that a kernel asks for, as soon as it does, or None when `end` is done."""
-    rung = asyncio.Event()
-    with suppress(FileExistsError):
-        os.mkfifo(folder.path / "doorbell", 0o600)
-    # A descriptor that can write as well has no end of file when a kernel closes its own one.
-    doorbell = os.open(folder.path / "doorbell", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    """Return the move that a kernel asks for, soon after the request, or None when `end` is done."""
+    rung, doorbell = asyncio.Event(), -1
 
     def on_ring() -> None:
         with suppress(BlockingIOError):
@@ -68,19 +65,25 @@ async def next_move(folder: KernelFolder, end: asyncio.Task[object]) -> Move | N
         rung.set()
 
     loop = asyncio.get_running_loop()
-    loop.add_reader(doorbell, on_ring)
     try:
+        with suppress(OSError):  # without a FIFO, the request is found a little later
+            with suppress(FileExistsError):
+                os.mkfifo(folder.path / "doorbell", 0o600)
+            # A descriptor that can write as well has no end of file when a kernel closes its own one.
+            doorbell = os.open(folder.path / "doorbell", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            loop.add_reader(doorbell, on_ring)
         while not end.done():
             if (move := _find(folder)) is not None:
                 return move
             ring = asyncio.ensure_future(rung.wait())
-            await asyncio.wait({end, ring}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({end, ring}, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             ring.cancel()
             rung.clear()
         return None
     finally:
-        loop.remove_reader(doorbell)
-        os.close(doorbell)
+        if doorbell >= 0:
+            loop.remove_reader(doorbell)
+            os.close(doorbell)
 
 
 def _find(folder: KernelFolder) -> Move | None:
@@ -157,6 +160,8 @@ def set_move(request: SetMove) -> None:
         for path in [*_each(folder, "move"), *_each(folder, "locked")]:
             move = path.name.partition("-")[2]
             if request.move in ("", move):
+                if request.state == "refused":  # the answer may need the room
+                    variables_file(folder, move).unlink(missing_ok=True)
                 write_file(str(_path(folder, "answer", move)), {"state": request.state, "reason": request.reason})
                 path.unlink(missing_ok=True)
 
