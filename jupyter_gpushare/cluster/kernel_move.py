@@ -132,7 +132,7 @@ class KernelMove:
         question = AwaitVariables(kernel=self.new.kernel, move=self.id)
         while not (answer := self._ask(self.new, question)):
             if time.monotonic() > deadline:
-                raise NodeError(f"the kernel has not loaded the variables within {self._seconds:g} s", "timeout")
+                raise NodeError(self._late("the kernel has not loaded the variables"), "timeout")
             self._pause(_LOADING_POLL_SECONDS)
         loaded = msgspec.convert(answer, LoadedVariables)
         if loaded.error:
@@ -146,7 +146,7 @@ class KernelMove:
         offset, size = 0, self._move.size
         while offset < size:
             if time.monotonic() > deadline:
-                raise NodeError(f"the variables have not arrived within {self._seconds:g} s", "timeout")
+                raise NodeError(self._late("the variables have not arrived"), "timeout")
             part = min(self.old.part_bytes, self.new.part_bytes)
             take = TakeVariables(kernel=self.old.kernel, move=self.id, offset=offset, max_bytes=part)
             data = msgspec.convert(self._ask(self.old, take), Variables).data
@@ -156,6 +156,9 @@ class KernelMove:
             put = PutVariables(kernel=self.new.kernel, move=self.id, offset=offset, data=data)
             self._ask(self.new, put, deadline - time.monotonic())  # which may start a node agent
             offset += len(data)
+
+    def _late(self, sentence: str) -> str:
+        return f"{sentence} within {self._seconds:g} s (c.GpuShareCluster.start_timeout)"
 
     def _switch(self) -> None:
         """Let the new kernel count. Raise NodeError or OSError."""

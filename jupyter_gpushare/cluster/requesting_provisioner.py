@@ -48,7 +48,7 @@ class RequestingProvisioner(ClientProvisioner):
         self, cmd: list[str], env: dict[str, str], folder: str, node: str, ports: Mapping[str, int]
     ) -> Start:
         """Return the request to start the kernel on a node. Raise NodeError."""
-        others = [] if self.node else [name for name in self.settings.all_nodes if name != node]
+        others = [name for name in self.settings.all_nodes if name != node]
         return Start(
             kernel=self.kernel_id,
             argv=cmd,

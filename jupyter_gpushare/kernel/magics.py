@@ -101,9 +101,14 @@ class GpuShareMagics:
             print(result_messages.MOVE_INTERRUPTED)
             raise
         except GpuShareError as error:
-            if not self._node_moves.hint:
+            if not self._node_moves.hint or self._is_device(device):
                 raise
             raise UsageError(f"{error}{self._node_moves.hint}") from None
+
+    def _is_device(self, word: str) -> bool:
+        """Return whether a word is the index, the name or the UUID of a device."""
+        devices = enumerate(self._calls.status().devices)
+        return any(word in (str(index), one["name"], one["uuid"]) for index, one in devices)
 
     def _suspend(self) -> str:
         how = f"you run %gpushare resume, or in a terminal: jupyter gpushare resume {self._calls.client}"

@@ -68,8 +68,8 @@ class NodeMoves:
 
     @property
     def hint(self) -> str:
-        """Return the allowed nodes, for the message about an unknown device; "" without any."""
-        return f" (other nodes for this kernel: {', '.join(self._nodes)})" if self._folder and self._nodes else ""
+        """Return the other nodes, for the message about an unknown device; "" without any."""
+        return f" (other nodes: {', '.join(self._nodes)})" if self._folder and self._nodes else ""
 
     def move(self, node: str) -> None:
         """Save the variables, print what cannot be saved, and wait until the kernel has moved.

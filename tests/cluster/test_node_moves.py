@@ -149,17 +149,33 @@ async def test_a_move_without_sense_changes_nothing(server: JupyterServer, kerne
     await page.value("1", code="x = 41")
     refused = {
         here: f"this kernel runs on {here} already",
-        "nosuch": f"(other nodes for this kernel: {there})",
+        "nosuch": f"(other nodes: {there})",
         f"{there}\ny = 1": f"%gpushare move {there} must be the only line of its cell",
     }
     for line, sentence in refused.items():
         await move(page, line)
         await shows(page, sentence)
+    await move(page, "0")
+    await shows(page, "gets its device at its first CUDA call: there is nothing to move yet")
+    assert "other nodes" not in page.printed, "the error of a known device is not about nodes"
     await page.value("1", code="import sys; sys.modules['dill'] = None")
     await move(page, there)
     await shows(page, "needs the package dill")
     assert await page.value("x + 1") == "42" and node_of(kernel) == here
     await page.close()
+
+
+async def test_a_kernel_whose_kernelspec_names_the_node_stays(server: JupyterServer, tmp_path: Path) -> None:
+    (file,) = tmp_path.glob("jupyter/**/remote/kernel.json")
+    spec = json.loads(file.read_text())
+    spec["metadata"]["kernel_provisioner"]["config"] = {"node": NODES[0]}
+    file.write_text(json.dumps(spec))
+    kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
+    page = Page(server, kernel)
+    await move(page, NODES[1])
+    await shows(page, f"{NODES[1]}: the kernelspec of the kernel names the node {NODES[0]}")
+    await page.close()
+    server.request("DELETE", f"kernels/{kernel}")
 
 
 async def test_a_lost_node_leaves_the_kernel_with_its_variables(
