@@ -31,9 +31,9 @@ STOP_SECONDS = (0.15, 0.6)  # bounds of the duration of a stop
 def test_processes_killed_and_stopped_at_random_moments_block_no_client(host: SystemHost, rng: random.Random) -> None:
     """The device is idle for long only while a client with a turn is stopped, and at the end no resource is left.
 
-    No two clients fit on the device, so that its idle time is that of one client.
+    No clients are colocated, because a process that starts again fits beside others until it has allocated its memory.
     """
-    host.start_coordinator(*measurements.OPTIONS)
+    host.start_coordinator("--sharing", "exclusive", *measurements.OPTIONS)
     before = descriptors(host)
     with kernel_starter() as start:
         programs = [BusyProgram(host, name, MOST) for name in "abc"]
