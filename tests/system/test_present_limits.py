@@ -98,13 +98,19 @@ def test_a_notebook_that_waits_for_a_client_of_another_coordinator_has_the_reaso
     other.run("Client(os.environ['GPUSHARE_SOCKET']).request(messages.Stop())")
 
 
+def set_parameters(host: SystemHost, monkeypatch: pytest.MonkeyPatch, parameters: str) -> None:
+    """Set the parameters of the simulated driver, also for notebooks, which have the environment of the test."""
+    host.config = host.folder / "parameters"
+    host.config.write_text(parameters)
+    monkeypatch.setenv("GPUSHARE_SIM_CONFIG", str(host.config))
+
+
 def test_an_offline_notebook_whose_turn_would_cost_an_online_program_too_much_has_the_reason(
     host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The online program has bursts and pauses of a second. After an offline turn its memory must return."""
-    host.config = host.folder / "parameters"
-    host.config.write_text("[device]\nmemory = 256MiB\nh2d_bandwidth = 256MiB/s\nd2h_bandwidth = 256MiB/s\n")
-    monkeypatch.setenv("GPUSHARE_SIM_CONFIG", str(host.config))
+    device = "[device]\nmemory = 256MiB\nh2d_bandwidth = 256MiB/s\nd2h_bandwidth = 256MiB/s\n"
+    set_parameters(host, monkeypatch, device)
     monkeypatch.setenv("GPUSHARE_MEMORY_MODE", "swap")
     host.start_coordinator()
     online, notebook = host.program("online", GPUSHARE_MEMORY_MODE="swap"), start()
@@ -123,9 +129,7 @@ def test_a_notebook_that_was_separated_from_a_program_has_the_reason(
     host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of the two uses half of the device. The device loses most of its time when it works for both at once."""
-    host.config = host.folder / "parameters"
-    host.config.write_text("slice = 2ms\nslice_switch = 6ms\n[device]\nmemory = 256MiB\n")
-    monkeypatch.setenv("GPUSHARE_SIM_CONFIG", str(host.config))
+    set_parameters(host, monkeypatch, "slice = 2ms\nslice_switch = 6ms\n[device]\nmemory = 256MiB\n")
     host.start_coordinator()
     program, notebook = host.program("program"), start()
     notebook.run(START_WORK)
