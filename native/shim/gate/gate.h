@@ -11,8 +11,8 @@
 
 extern __thread struct thread this_thread __attribute__((tls_model("initial-exec")));
 
-/* Return the record of this thread by its address. Accesses relative to the segment register, which a compiler prefers
- * otherwise, take twice the time of the whole fast path (measured on an Intel Xeon, model 207). */
+/* Return the record of this thread by its address. With accesses relative to the segment register, which a compiler
+ * prefers otherwise, the fast path takes 4.4 ns instead of 2.5 ns (measured on an Intel Xeon, model 207). */
 static inline struct thread *own_thread(void) {
     struct thread *thread = &this_thread;
     __asm__("" : "+r"(thread));
