@@ -54,8 +54,8 @@ class KernelMove:
 
     `request` returns the request to start the new kernel, and may raise NodeError. `record` returns the record of the
     new kernel. `is_ending` returns whether the old kernel ends or restarts. `switched` is called once the new kernel
-    counts. The variables must arrive within `seconds`, and the new
-    kernel must start and load them within as many seconds.
+    counts. The variables must arrive within `seconds`, and the new kernel must start and load them within as many
+    seconds.
     """
 
     def __init__(
