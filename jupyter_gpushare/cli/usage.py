@@ -16,7 +16,7 @@ from ..wire.client import Client, CoordinatorError
 from . import without_coordinator
 
 FIGURES = ("gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes", "restored_bytes")
-COLUMNS = ("user", "tenant", "device", "device_name", *FIGURES)
+COLUMNS = ("user", "tenant", "device", "device_name", *FIGURES, "orphans")
 Row = Mapping[str, Any]
 
 
@@ -77,7 +77,22 @@ def render(usage: Mapping[str, Any]) -> Any:
     for row in rows:
         devices.setdefault(f"{row['device_name']} {row['device']}".strip(), []).append(row)
     sums = {"All devices": rows} if len(devices) > 1 else {}
-    return Group(f"Since {since}", *(_table(*group) for group in (*devices.items(), *sums.items())))
+    tables = (_table(*group) for group in (*devices.items(), *sums.items()))
+    return Group(f"Since {since}", *tables, *_orphan_lines(rows))
+
+
+def _orphan_lines(rows: Sequence[Row]) -> list[str]:
+    """Return a line for each user with kernels that ended because no Jupyter server had adopted them."""
+    from rich.markup import escape
+
+    orphans: dict[str, int] = {}
+    for row in rows:
+        orphans[row["user"]] = orphans.get(row["user"], 0) + row.get("orphans", 0)
+    return [
+        f"{escape(user)}: kernels that ended because no Jupyter server adopted them: {count}"
+        for user, count in orphans.items()
+        if count
+    ]
 
 
 _COLUMN_TITLES = ("GPU time", "worked", "waited", "waits", "turns", "moved out", "moved back")

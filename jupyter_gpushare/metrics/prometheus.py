@@ -50,6 +50,7 @@ _USAGE = (
     ("turns", "Turns that began"),
     ("evicted_bytes", "Memory moved off the device"),
     ("restored_bytes", "Memory moved back to the device"),
+    ("orphans", "Kernels that ended because no Jupyter server adopted them"),
 )
 _HISTOGRAMS = (
     ("drains", "gpushare_drain_seconds", "Time from the end of a turn to the end of its work"),

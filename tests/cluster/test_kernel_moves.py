@@ -213,7 +213,7 @@ def test_only_a_confirmed_kernel_lives_long_without_a_server(tmp_path: Path, mon
     (tmp_path / "output").touch()
     kernel = subprocess.Popen(["sleep", "600"], start_new_session=True)
     reasons: list[str] = []
-    thread = threading.Thread(target=lambda: reasons.append(keeper.keep(kernel, str(tmp_path), 0.0)))
+    thread = threading.Thread(target=lambda: reasons.append(keeper.keep(kernel, str(tmp_path), 0.0, [])))
     thread.start()
     (tmp_path / keeper.UNCONFIRMED).touch()
     thread.join(WAIT)

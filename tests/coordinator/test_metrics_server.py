@@ -100,7 +100,16 @@ def everything() -> dict[str, Any]:
         "grants": [],
         "queue": [],
     }
-    figures = ("gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes", "restored_bytes")
+    figures = (
+        "gpu_seconds",
+        "busy_seconds",
+        "wait_seconds",
+        "waits",
+        "turns",
+        "evicted_bytes",
+        "restored_bytes",
+        "orphans",
+    )
     coordinator: dict[str, Any] = {"uptime_seconds": 1, "refused": {"invalid": 1}}
     coordinator |= {name: {"buckets": [1], "seconds": 0.1} for name in ("drains", "waits", "switches")}
     coordinator["usage"] = [{"user": "ada", "tenant": None, "device": "u", **dict.fromkeys(figures, 1)}]

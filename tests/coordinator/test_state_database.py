@@ -44,7 +44,8 @@ _USAGE = """
     ) WITHOUT ROWID;
     INSERT INTO usage VALUES (479999, '1000', '', 'GPU-1', 1.5, 0.5, 2.0, 3, 4, 5, 6);
 """
-OF_VERSION = {0: "", 1: _CLIENTS, 2: _CLIENTS + _USAGE}
+_ORPHANS = "ALTER TABLE usage ADD COLUMN orphans INTEGER NOT NULL DEFAULT 0;"
+OF_VERSION = {0: "", 1: _CLIENTS, 2: _CLIENTS + _USAGE, 3: _CLIENTS + _USAGE + _ORPHANS}
 
 
 def test_corrupt_file_is_set_aside(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:

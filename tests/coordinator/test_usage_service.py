@@ -82,6 +82,18 @@ def test_usage_survives_coordinators_and_clients(
     assert usage(coordinator)["turns"] == 3
 
 
+def test_an_orphan_is_counted_once_and_for_good(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    process = processes("a")
+    for _ in range(2):  # a request that is sent again
+        coordinator.request(messages.Unregister(client="a", is_orphan=True))
+    assert usage(coordinator)["orphans"] == 1
+    process.close()
+    wait_until(lambda: coordinator.client("a") is None)
+    coordinator.stop(signal.SIGKILL)
+    coordinator.start()
+    assert usage(coordinator)["orphans"] == 1
+
+
 def test_a_process_that_comes_back_is_not_counted_twice(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:

@@ -7,8 +7,9 @@ prints a line of JSON, with the kernel's process id or the error, and waits for 
 imports the standard library only, so that it starts within some milliseconds.
 
 A server adopts the kernel by a shared lock on the file `adoption`, which Linux releases when the node agent ends.
-The keeper ends a kernel that has not been adopted for `orphan_timeout` seconds. A kernel that moves to this node ends
-within a minute or two until its move is confirmed, because the old kernel still has the variables.
+After the steps of `orphan.py`, the keeper ends a kernel that has not been adopted for `orphan_timeout` seconds. Until
+its move is confirmed, a kernel that moves to this node ends within some minutes, because the old kernel still has the
+variables.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 UNCONFIRMED = "unconfirmed"  # file of a kernel whose move has not been confirmed
 UNCONFIRMED_SECONDS = 60.0
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for an orphan
+STEP_SECONDS = 60.0  # for one step before the end of an orphan
 CHECKS = 10  # of the adoption, in one `orphan_timeout`
 MAX_CHECK_SECONDS = 30.0
 MAX_OUTPUT_BYTES = 16 << 20  # of what the kernel prints; past that the keeper keeps the last bytes only
@@ -73,6 +75,15 @@ def end(kernel: subprocess.Popen[bytes]) -> None:
         kernel.wait()
 
 
+def run_step(command: list[str], step: str, output: str) -> None:
+    """Run a step before the end of an orphan, which must end nevertheless if the step fails."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired), open(output, "ab") as file:
+        if command:
+            subprocess.run(
+                [*command, step], stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STEP_SECONDS, check=False
+            )
+
+
 def bound_output(path: str) -> None:
     """Trim a file of output that takes too much room, while the kernel appends to it. The file keeps its length."""
     status = os.stat(path)
@@ -85,8 +96,11 @@ def bound_output(path: str) -> None:
         ctypes.CDLL(None).fallocate(file.fileno(), KEEP_SIZE | PUNCH_HOLE, ctypes.c_long(0), length)
 
 
-def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float) -> str:
-    """Wait for the end of the kernel, and return the reason for which the keeper has ended it, or ""."""
+def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float, before_end: list[str]) -> str:
+    """Wait for the end of the kernel, and return the reason for which the keeper has ended it, or "".
+
+    `before_end` is the command of the steps before the end of an orphan; empty: there are none.
+    """
     interval = min(orphan_timeout / CHECKS or MAX_CHECK_SECONDS, MAX_CHECK_SECONDS)
     poll = select.poll()
     poll.register(os.pidfd_open(kernel.pid), select.POLLIN)
@@ -98,8 +112,11 @@ def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float) ->
         if not allowed or is_adopted(f"{folder}/adoption"):
             adopted_at = time.monotonic()
         elif time.monotonic() - adopted_at >= allowed:
-            end(kernel)
-            return "orphan"
+            run_step(before_end, "evict", f"{folder}/output")
+            if not is_adopted(f"{folder}/adoption"):
+                run_step(before_end, "record", f"{folder}/output")
+                end(kernel)
+                return "orphan"
     kernel.wait()
     return ""
 
@@ -148,7 +165,7 @@ def main() -> int:
     write_file(f"{folder}/state", {**specification["shown"], **pids, **ticks})
     report(pids)
     os.chdir("/")
-    reason = keep(kernel, folder, specification["orphan_timeout"])
+    reason = keep(kernel, folder, specification["orphan_timeout"], specification["before_end"])
     write_file(f"{folder}/exit", {"status": kernel.returncode, "reason": reason})
     return 0
 

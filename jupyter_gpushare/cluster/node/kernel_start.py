@@ -22,8 +22,9 @@ import msgspec
 
 from ... import launcher
 from ...launch import kernel_env
+from ...wire import program
 from ..channel.messages import PORT_NAMES, Connection, NodeError, Start, Started
-from . import keeper, kernel_moves
+from . import keeper, kernel_moves, orphan
 from .kernel_folder import KernelFolder, all_kernels
 
 _REGISTRATION_SECONDS = 3.0
@@ -181,13 +182,16 @@ def _start_keeper(
     orphan_timeout: float,
 ) -> int:
     """Start a keeper and its kernel, and return the kernel's process id."""
+    client = env.get("GPUSHARE_CLIENT", "")
+    before_end = program.argv(orphan.__name__, env.get("GPUSHARE_SOCKET", ""), client) if client else []
     specification = {
         "argv": argv,
         "env": env,
         "folder": str(folder.path),
         "working_directory": working_directory,
         "orphan_timeout": orphan_timeout,
-        "shown": {"ports": ports, "client": env.get("GPUSHARE_CLIENT", "")},
+        "before_end": before_end,
+        "shown": {"ports": ports, "client": client},
     }
     command = [sys.executable, "-I", "-S", keeper.__file__]
     started = subprocess.run(

@@ -109,6 +109,11 @@ class UsageAccumulator:
                 self._record(UsageKey(hour, owner), in_hour)
             self._record(UsageKey(hours[0][0], owner), rest)
 
+    def count_orphan(self, owner: UsageOwner) -> None:
+        """Count a kernel that ends because no Jupyter server has adopted it."""
+        self._add(owner, UsageTotals(orphans=1))
+        self._record(UsageKey(math.floor(self._wall_clock() / HOUR_SECONDS), owner), UsageTotals(orphans=1))
+
     def _add(self, owner: UsageOwner, delta: UsageTotals) -> None:
         """Add usage to the totals. The state store keeps the usage of owners that the totals discard."""
         total = self.totals.pop(owner, UsageTotals())
@@ -186,8 +191,17 @@ class UsageService:
 
     def sample_client(self, runtime: ClientRuntime, now: float) -> None:
         """Record a client's usage since its last sample. The periodic tasks call this once a second."""
-        tenant = self._scheduler.placement_adapter.placement.placed[runtime.client_id].tenant
+        tenant = self._tenant_of(runtime)
         self.accumulator.sample(self._scheduler.clients[runtime.client_id], tenant, runtime.work, now)
+
+    def count_orphan(self, runtime: ClientRuntime) -> None:
+        """Count a kernel that ends because no Jupyter server has adopted it, on the first one of its devices."""
+        client = self._scheduler.clients[runtime.client_id]
+        device = next(iter(client.devices), "")
+        self.accumulator.count_orphan(UsageOwner(client.user, self._tenant_of(runtime), device))
+
+    def _tenant_of(self, runtime: ClientRuntime) -> str:
+        return self._scheduler.placement_adapter.placement.placed[runtime.client_id].tenant
 
     def persist(self, now: float) -> None:
         """Write the usage to the state store, and delete old usage once an hour.
@@ -246,4 +260,5 @@ class UsageService:
             "turns": totals.turns,
             "evicted_bytes": totals.evicted_bytes,
             "restored_bytes": totals.restored_bytes,
+            "orphans": totals.orphans,
         }

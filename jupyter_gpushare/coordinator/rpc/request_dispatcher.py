@@ -119,7 +119,7 @@ def make_dispatcher(coordinator: Coordinator, stop: Callable[[], None]) -> Reque
     state, dispatch, audit = coordinator.state, coordinator.dispatcher.dispatch, coordinator.audit
     registry, page_sync, recovery = coordinator.registry, coordinator.page_sync, coordinator.restart_recovery
     inspections = ProcessInspections()
-    clients = ClientHandlers(state, dispatch, registry, audit)
+    clients = ClientHandlers(state, dispatch, registry, audit, coordinator.usage.count_orphan)
     quotas = QuotaHandlers(state, dispatch, recovery, audit)
     turns = TurnHandlers(state, dispatch, page_sync, recovery, audit, coordinator.moves)
     queries = QueryHandlers(

@@ -46,6 +46,7 @@ MIGRATIONS = (
         PRIMARY KEY (hour, user, tenant, device)
     ) WITHOUT ROWID;
     """,
+    "ALTER TABLE usage ADD COLUMN orphans INTEGER NOT NULL DEFAULT 0;",
 )
 MAX_CLIENTS = 10_000  # the latest ones, so that a user who registers many cannot fill the disk
 LOCK_TIMEOUT_SECONDS = 1.0  # for which a transaction waits for another process

@@ -34,6 +34,7 @@ class UsageTotals:
     turns: int = 0
     evicted_bytes: int = 0
     restored_bytes: int = 0
+    orphans: int = 0  # kernels that ended because no Jupyter server had adopted them, each on one device
 
     def add(self, other: UsageTotals) -> None:
         for name in _FIELDS:

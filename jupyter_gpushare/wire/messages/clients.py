@@ -37,9 +37,14 @@ class Bind(Request, tag="bind", frozen=True, kw_only=True):
 
 
 class Unregister(Request, tag="unregister", frozen=True, kw_only=True):
-    """Request to remove a client as soon as its last process has ended."""
+    """Request to remove a client as soon as its last process has ended.
+
+    `is_orphan`: the keeper of a kernel is about to end it, because no Jupyter server has adopted it for too long. The
+    usage and the audit log have a record of that.
+    """
 
     client: Identity
+    is_orphan: bool = False
 
 
 class SetQuota(Request, tag="quota", frozen=True, kw_only=True):

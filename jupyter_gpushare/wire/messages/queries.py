@@ -64,7 +64,7 @@ class Usage(Request, tag="usage", frozen=True, kw_only=True):
 
     Result: `{"since", "until": seconds since 1970, "rows": [{"user", "tenant": of the settings or null, "device",
     "device_name", "gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes",
-    "restored_bytes"}], "complete": bool}`, in whole hours, see `docs/reference/rest.md`.
+    "restored_bytes", "orphans"}], "complete": bool}`, in whole hours, see `docs/reference/rest.md`.
     `complete` is false if the state store cannot be read; the rows are then those of the present coordinator.
     """
 

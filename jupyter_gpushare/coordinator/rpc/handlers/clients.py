@@ -30,11 +30,13 @@ class ClientHandlers:
         dispatch: Callable[[ev.Event], None],
         registry: ClientRegistry,
         audit: AuditLog,
+        count_orphan: Callable[[ClientRuntime], None],
     ) -> None:
         self._state = state
         self._dispatch = dispatch
         self._registry = registry
         self._audit = audit
+        self._count_orphan = count_orphan
         self.handlers: dict[type, Handler] = {
             messages.Register: self._register,
             messages.Bind: self._bind,
@@ -87,7 +89,10 @@ class ClientHandlers:
     def _unregister(self, connection: Connection, request: messages.Unregister) -> Any:
         runtime = client_owned_by(self._state, connection, request.client)
         # A user's own clients are unregistered with each kernel, which is no change to audit.
-        if self._state.scheduler.clients[request.client].user != connection.user:
+        if request.is_orphan and not runtime.is_unregistered:
+            self._audit.record(connection, "orphan", request.client, "running", "ended")
+            self._count_orphan(runtime)
+        elif self._state.scheduler.clients[request.client].user != connection.user:
             self._audit.record(connection, "unregister", request.client, "registered", "unregistered")
         runtime.is_unregistered = True
         self._registry.remove_if_unconnected(runtime)

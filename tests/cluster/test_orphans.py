@@ -1,0 +1,80 @@
+"""Tests of kernels that no server adopts: their memory leaves the device, and the node has a record of their end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from jupyter_gpushare.cli import usage as usage_command
+from jupyter_gpushare.cluster.channel.messages import Coordinator, Forget, Wait
+from jupyter_gpushare.cluster.node import keeper
+from jupyter_gpushare.cluster.node.kernel_folder import KernelFolder
+
+from ..support.polling import wait_until
+from .conftest import WAIT, Node, start_request
+
+PROGRAM = """
+from jupyter_gpushare.demo.gpu import Gpu
+import time
+gpu = Gpu()
+array = gpu.full(1 << 20, 2.0)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_end_of_an_orphan_is_in_the_usage_and_in_the_audit_log(node: Node, state: Path) -> None:
+    request = start_request(argv=[sys.executable, "-c", PROGRAM], orphan_timeout=0.5, is_python=False)
+    folder = KernelFolder("k1")
+    folder.make()
+    adoption = folder.adopt()
+    pid = node.request(request)["pid"]
+    wait_until(lambda: folder.output(4096) == "ready\n", WAIT)
+    os.close(adoption)
+    wait_until(lambda: not keeper.start_ticks(pid), WAIT)
+    assert node.request(Wait(kernel="k1"))["reason"] == "orphan"
+    node.request(Forget(kernel="k1"))
+    (log,) = state.glob("gpushare/*/audit.log")
+    evict, orphan = map(json.loads, log.read_text().splitlines())
+    assert (evict["what"], evict["subject"]) == ("evict", "k1")
+    assert evict["old"]["resident"] >= 4 << 20 and evict["new"]["resident"] == 0
+    assert (orphan["what"], orphan["subject"], orphan["old"], orphan["new"]) == ("orphan", "k1", "running", "ended")
+    usage = node.request(Coordinator(message={"type": "usage"}))
+    (row,) = usage["rows"]
+    assert row["orphans"] == 1 and row["evicted_bytes"] >= 4 << 20
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(usage_command.render(usage))
+    assert f"{row['user']}: kernels that ended because no Jupyter server adopted them: 1" in shown.get()
+
+
+def test_a_kernel_that_is_adopted_during_its_eviction_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel ends after it has been left a second time."""
+    adopted: list[bool] = []
+    is_adopted = keeper.is_adopted
+    monkeypatch.setattr(keeper, "is_adopted", lambda path: adopted.append(is_adopted(path)) or adopted[-1])
+    (tmp_path / "output").touch()
+    steps = tmp_path / "steps"
+    script = f"echo $1 >> {steps}; while ! test -e {tmp_path}/adopted; do sleep 0.02; done"
+    kernel = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    keep = threading.Thread(
+        target=keeper.keep, args=(kernel, str(tmp_path), 0.1, ["sh", "-c", script, "sh"]), daemon=True
+    )
+    keep.start()
+    wait_until(steps.exists)
+    with open(tmp_path / "adoption", "a") as adoption:
+        fcntl.flock(adoption, fcntl.LOCK_SH)
+        (tmp_path / "adopted").touch()
+        wait_until(lambda: True in adopted)
+    keep.join(WAIT)
+    assert steps.read_text().split() == ["evict", "evict", "record"]
+    assert kernel.returncode == -signal.SIGTERM
