@@ -90,8 +90,8 @@ def test_work_of_a_destroyed_stream_of_a_green_context_holds_the_turn(
 def test_work_of_a_destroyed_stream_holds_the_turn_during_a_capture(
     green: CudaClient, process: ProcessConnection
 ) -> None:
-    """While the green context captures, no event can stand for the work of the stream."""
-    green.begin(process, 1)
+    """While the green context captures, no event can stand for the work of the stream, which is the only one."""
+    process.open(1)
     green.run("used, captured, graph = stream(), stream(), c_void_p()")
     assert green.run("wait_for_flag(used), cuda.cuStreamBeginCapture_v2(c_void_p(captured), 1)") == [0, 0]
     assert green.run("cuda.cuStreamDestroy_v2(c_void_p(used))") == 0

@@ -247,14 +247,27 @@ static bool make_orphan(struct visit *guest, struct stream_state *state) {
     return true;
 }
 
+/* Let the work of the whole green context stand for that of a stream: an event covers it once no stream captures. */
+static void hold_green(struct stream_state *state) {
+    struct stream_state *found = find((struct stream_home){state->context, state->green}, DEFAULT);
+    struct stream_state *whole = found ? found : state;
+    whole->stream = DEFAULT;
+    whole->has_work = true;
+    whole->is_finished = whole->is_recorded = false;
+    if (whole != state)
+        *state = streams.states[--streams.count];
+}
+
 void streams_untrack(CUstream stream, bool ends) {
     RELAXED_MODE;
     struct visit guest = {0};
     pthread_mutex_lock(&streams.lock);
     struct stream_state *state = is_default(stream) ? NULL : find((struct stream_home){NULL, NULL}, stream);
     /* Otherwise the stream's own query shows the progress of the work once its capture has ended. */
-    if (state && (!state->has_work || make_orphan(&guest, state) || ends))
+    if (state && (!state->has_work || make_orphan(&guest, state)))
         *state = streams.states[--streams.count];
+    else if (state && ends)
+        hold_green(state);
     for (unsigned i = 0; ends && i < streams.orphan_count; i++)
         if (streams.orphans[i].stream == stream) /* another stream may get the handle */
             streams.orphans[i].stream = NULL;
