@@ -36,6 +36,8 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool) 
         account_mark_unmovable(ANY_DEVICE, (int64_t)bytes);
     entry.pool = pool_figures_add(pool, bytes);
     add_allocation(*address, &entry);
+    if (shim.mode->populate)
+        shim.mode->populate(&entry);
     return result;
 }
 

@@ -37,10 +37,10 @@ static bool advise(CUdeviceptr address, size_t bytes, bool again) {
         return true;
     RELAXED_MODE;
     CUdevice device;
-    bool offline = account_may_stay_on_host();
     if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return true;
     queries_lock();
+    bool offline = account_may_stay_on_host(); /* under the lock, so that the newest class advises last */
     bool is_due = blocking_streams_are_idle();
     if (is_due && again)
         give_advice(address, bytes, offline ? CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION : CU_MEM_ADVISE_UNSET_ACCESSED_BY,
@@ -66,8 +66,7 @@ static bool may_have_advice(const struct entry *entry) {
     return entry->kind == MEMORY_REDIRECTED && entry->bytes >= MIN_ADVISED_BYTES;
 }
 
-/* After a change of the class, under residency_lock. An allocation that another thread makes meanwhile may keep the
- * advice of the class before. Return false if some memory must wait longer. */
+/* After a change of the class, under residency_lock. Return false if some memory must wait longer. */
 static bool advise_again(void) {
     struct entry *list;
     bool is_done = true;

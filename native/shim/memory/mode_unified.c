@@ -71,17 +71,18 @@ static bool populate(const struct entry *entry, uint64_t requested) {
 }
 
 /* Page faults of the first use are slow. */
-static void populate_new(CUdeviceptr address, size_t bytes) {
-    if (bytes < MIN_POPULATED_BYTES)
+static void populate_new(const struct entry *entry) {
+    if (entry->kind != MEMORY_REDIRECTED)
+        return;
+    CUdeviceptr address = (CUdeviceptr)entry->key;
+    advice_give(address, entry->bytes);
+    if (entry->bytes < MIN_POPULATED_BYTES || !is_of_movable_size(entry))
         return;
     RELAXED_MODE;
-    struct entry entry = {.key = address, .bytes = bytes, .context = memory_context()};
-    if (!is_of_movable_size(&entry))
-        return;
     if (!is_running()) {
-        pending_add(&unpopulated, address, bytes);
+        pending_add(&unpopulated, address, entry->bytes);
     } else if (!pthread_mutex_trylock(&residency_lock)) {
-        populate(&entry, 0);
+        populate(entry, 0);
         pthread_mutex_unlock(&residency_lock);
     }
 }
@@ -103,10 +104,6 @@ static void populate_all(uint64_t requested) {
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
     entry->kind = MEMORY_REDIRECTED;
-    if (result == CUDA_SUCCESS)
-        advice_give(*address, bytes);
-    if (result == CUDA_SUCCESS)
-        populate_new(*address, bytes);
     if (result != CUDA_ERROR_NOT_SUPPORTED)
         return result;
     log_once(LOG_INFO, "allocate device memory, because the driver refuses unified memory");
@@ -379,6 +376,7 @@ const struct memory_mode mode_unified = {
     .name = "unified",
     .number = GPUSHARE_MEMORY_UNIFIED,
     .allocate = allocate,
+    .populate = populate_new,
     .release = release,
     .evict = evict,
     .restore = restore,

@@ -19,6 +19,9 @@ struct memory_mode {
     bool evicts_after_turn; /* while the next client restores: restoring takes no more room than there is */
     /* Allocate bytes that are reserved already, and set the entry's kind. */
     CUresult (*allocate)(CUdeviceptr *address, size_t bytes, struct entry *entry);
+    /* Advise the driver on new memory, and request its pages. The ledger has the entry already, because the agent does
+     * the same later for entries that must wait. NULL: the driver decides. */
+    void (*populate)(const struct entry *entry);
     CUresult (*release)(const struct entry *entry);
     /* Agent, while nothing of this process runs: evict `surplus` bytes of each device, or as many as are movable. Does
      * not block for long: false means another call at *next. NULL: the mode moves nothing. */
