@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import build_wheel, exclusive, memory_cgroup, sanitizers, tier
+from .support import build_wheel, exclusive, memory_cgroup, ports, sanitizers, tier
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
@@ -88,6 +88,7 @@ def gpu_problem() -> str | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(exclusive)
+    ports.WorkerPorts.instance()  # jupyter_client takes the ports of kernels there
     # A shell's background jobs ignore interrupts, and programs that tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -31,15 +30,10 @@ from jupyter_gpushare.wire.client import Client, Unreachable
 from jupyter_gpushare.wire.messages import Stop
 
 from ..support.polling import wait_until
+from ..support.ports import free_port
 
 WAIT = 30.0
 KERNEL = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Node:

@@ -34,7 +34,8 @@ from jupyter_gpushare.cluster.node_connection import NodeConnection
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 
 from ..support.polling import wait_until
-from .conftest import WAIT, Node, free_port, start_request
+from ..support.ports import free_port
+from .conftest import WAIT, Node, start_request
 
 
 def is_alive(pid: int) -> bool:

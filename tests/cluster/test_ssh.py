@@ -15,7 +15,8 @@ from jupyter_gpushare.cluster.channel.messages import NodeError
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 
 from ..support.polling import wait_until
-from .conftest import RemoteNotebook, free_port
+from ..support.ports import free_port
+from .conftest import RemoteNotebook
 
 Start = Callable[..., RemoteNotebook]
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

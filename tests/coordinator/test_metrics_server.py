@@ -25,6 +25,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.address import BadAddress, MetricsAddress, metrics_address
 from jupyter_gpushare.wire.page import CLOSING, IN
 
+from ..support.ports import free_port
 from .conftest import CoordinatorProcess, ProcessFactory
 from .protocol_process import DEADLINE_SECONDS, UUID, wait_until
 
@@ -203,9 +204,7 @@ def test_metrics_have_no_notebook_names(idle_coordinator: CoordinatorProcess, fo
 
 
 def test_metrics_server_survives_bad_and_slow_requests(idle_coordinator: CoordinatorProcess) -> None:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        where = probe.getsockname()
+    where = ("127.0.0.1", free_port())
     idle_coordinator.start(f"--GpuShare.metrics=127.0.0.1:{where[1]}")
     assert http(where)[0].endswith(b" 200 OK")
     assert http(where, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")[0].endswith(b" 200 OK")

@@ -7,7 +7,6 @@ import json
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from uuid import uuid4
 
 import websocket
 
+from ..support.ports import free_port
 from ..system.system_host import wait_until
 from .machine import MountNamespaceMachine
 
@@ -46,14 +46,6 @@ def proxy() -> str:
     """Return the path of `configurable-http-proxy` from npm or pip, which a hub needs, or an empty text."""
     installed = Path(sys.executable).with_name("configurable-http-proxy")
     return shutil.which("configurable-http-proxy") or (str(installed) if installed.exists() else "")
-
-
-def free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 class Refused(Exception):
@@ -95,7 +87,7 @@ class Hub:
         environment: Mapping[str, str],
     ) -> None:
         """Start a hub with its admin's `config`, its own environment `env`, and `environment` for users' servers."""
-        ports = free_ports(3)
+        ports = [free_port() for _ in range(3)]
         self.url = f"http://127.0.0.1:{ports[0]}"
         self.token = secrets.token_hex(16)
         self.log = folder / "hub.log"
