@@ -34,6 +34,7 @@ from ..support.ports import free_port
 
 WAIT = 30.0
 KERNEL = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+NODES = ("n1", "n2")
 
 
 class Node:
@@ -157,12 +158,9 @@ class RemoteNotebook:
         return content
 
 
-@pytest.fixture
-def start_notebook(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., RemoteNotebook]]:
-    """Provide a function that starts a kernel on a node with these values of `c.GpuShareCluster`."""
-    spec = tmp_path / "jupyter" / "kernels" / "remote"
+def add_kernelspec(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Add the kernelspec `remote`, whose kernels have simulated devices."""
+    spec = folder / "jupyter" / "kernels" / "remote"
     spec.mkdir(parents=True)
     metadata = {
         "kernel_provisioner": {"provisioner_name": "gpushare-remote-provisioner"},
@@ -170,8 +168,16 @@ def start_notebook(
     }
     content = {"argv": KERNEL, "display_name": "Remote", "language": "python", "metadata": metadata}
     (spec / "kernel.json").write_text(json.dumps(content))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    monkeypatch.setenv("GPUSHARE_SIMULATE", "1")
+    patch.setenv("JUPYTER_PATH", str(folder / "jupyter"))
+    patch.setenv("GPUSHARE_SIMULATE", "1")
+
+
+@pytest.fixture
+def start_notebook(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., RemoteNotebook]]:
+    """Provide a function that starts a kernel on a node with these values of `c.GpuShareCluster`."""
+    add_kernelspec(tmp_path, monkeypatch)
     started: list[KernelManager] = []
     clients: list[BlockingKernelClient] = []
 
@@ -195,20 +201,32 @@ def start_notebook(
 
 
 START_SECONDS = 60.0
+# Other extensions take most of a server's start.
+EXTENSIONS = {
+    "jupyter_gpushare": True,
+    "jupyter_lsp": False,
+    "jupyter_server_terminals": False,
+    "jupyterlab": False,
+    "notebook": False,
+    "notebook_shim": False,
+}
 
 
 class JupyterServer:
-    """Jupyter server in a process of its own."""
+    """Jupyter server in a process of its own, with the folders `work` and `config` and separate nodes in a folder."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.port = free_port()
-        (folder.parent / "config").mkdir(exist_ok=True)
-        file = folder.parent / "config" / "jupyter_server_config.json"
-        file.write_text(json.dumps({"GpuShareCluster": settings}))
-        options = [f"--port={self.port}", "--IdentityProvider.token=t", f"--ServerApp.root_dir={folder}"]
+        self.folder = folder
+        work, config = folder / "work", folder / "config"
+        for made in (work, config):
+            made.mkdir(exist_ok=True)
+        content = {"GpuShareCluster": settings, "ServerApp": {"jpserver_extensions": EXTENSIONS}}
+        (config / "jupyter_server_config.json").write_text(json.dumps(content))
+        options = [f"--port={self.port}", "--IdentityProvider.token=t", f"--ServerApp.root_dir={work}"]
         command = [sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", *options]
-        env = {**os.environ, "JUPYTER_CONFIG_DIR": str(file.parent)}
-        self.log = folder / "server.log"
+        env = {**os.environ, "JUPYTER_CONFIG_DIR": str(config)}
+        self.log = work / "server.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
         wait_until(self._is_ready, START_SECONDS)
@@ -227,6 +245,10 @@ class JupyterServer:
         pids = [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
         return [pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_text()]
 
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT)
+
     def _is_ready(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
         with contextlib.suppress(OSError):
@@ -241,27 +263,39 @@ def start_server(
 ) -> Iterator[Callable[..., JupyterServer]]:
     """Provide a function that starts a server with the kernelspec `remote` and these values of `c.GpuShareCluster`."""
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    (tmp_path / "work").mkdir()
     servers: list[JupyterServer] = []
 
     def start(**settings: Any) -> JupyterServer:
-        servers.append(JupyterServer(tmp_path / "work", **settings))
+        servers.append(JupyterServer(tmp_path, **settings))
         return servers[-1]
 
     yield start
     for server in servers:
-        server.process.kill()
-        server.process.wait(WAIT)
+        server.kill()
 
 
-@pytest.fixture
-def separate_nodes(tmp_path: Path) -> str:
-    """Return an engine whose nodes have folders, a coordinator and simulated devices of their own.
+def separate_nodes(folder: Path) -> dict[str, Any]:
+    """Return settings with two nodes, which have folders, a coordinator and simulated devices of their own.
 
     A node does not answer while there is a file `NODE.lost`.
     """
     folders = {"XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run", "GPUSHARE_LOCK_DIR": "locks"}
     folders["GPUSHARE_SIM_STATE"] = "devices"
-    words = " ".join(f"{name}={tmp_path}/{{node}}/{part}" for name, part in folders.items())
-    lost = f"test ! -e {tmp_path}/{{node}}.lost || {{ echo no route to the host >&2; exit 1; }}"
-    return f"sh -c '{lost}; mkdir -pm 700 {tmp_path}/{{node}}/run; exec env {words} \"$@\"' sh {{agent}}"
+    words = " ".join(f"{name}={folder}/{{node}}/{part}" for name, part in folders.items())
+    lost = f"test ! -e {folder}/{{node}}.lost || {{ echo no route to the host >&2; exit 1; }}"
+    engine = f"sh -c '{lost}; mkdir -pm 700 {folder}/{{node}}/run; exec env {words} \"$@\"' sh {{agent}}"
+    return {"engine": engine, "nodes": list(NODES), "addresses": dict.fromkeys(NODES, "127.0.0.1")}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
+    """Return a server with separate nodes for all tests of a module, which end no part of it."""
+    folder = tmp_path_factory.mktemp("nodes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        patch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
+        add_kernelspec(folder, patch)
+        made = JupyterServer(folder, **separate_nodes(folder))
+        yield made
+        made.kill()
+    end_nodes_below(folder)

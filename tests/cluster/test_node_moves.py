@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -15,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from ..support.polling import wait_until
-from .conftest import WAIT, JupyterServer
-from .test_lost_nodes import NODES, Page, node_of
+from .conftest import NODES, WAIT, JupyterServer, separate_nodes
+from .test_lost_nodes import Page, node_of
 
 VARIABLES = """
 import os as system
@@ -45,288 +46,60 @@ x = 41
 """
 
 
-@pytest.fixture
-def server(start_server: Callable[..., JupyterServer], separate_nodes: str) -> JupyterServer:
-    return start(start_server, separate_nodes)
+class Moving:
+    """Kernel with an open page on the node `here`, which moves to the node `there`."""
 
+    def __init__(self, server: JupyterServer, kernelspec: str = "remote") -> None:
+        self.server = server
+        self.kernel: str = server.request("POST", "kernels", {"name": kernelspec})["id"]
+        self.here = node_of(self.kernel)
+        self.there = NODES[1 - NODES.index(self.here)]
+        self.page = Page(server, self.kernel)
 
-@pytest.fixture
-def kernel(server: JupyterServer) -> Iterator[str]:
-    found: str = server.request("POST", "kernels", {"name": "remote"})["id"]
-    yield found
-    with contextlib.suppress(OSError):
-        server.request("DELETE", f"kernels/{found}")
+    async def move(self, node: str = "") -> None:
+        """Run the cell that moves the kernel until its reply, or until another kernel has answered."""
+        self.page.printed = ""
+        with contextlib.suppress(KeyError):  # the reply of a cell that ends with an error has no values
+            await self.value("1", code=f"%gpushare move {node or self.there}")
 
+    async def value(self, expression: str, code: str = "pass") -> str:
+        return await asyncio.wait_for(self.page.value(expression, code=code), WAIT)
 
-def other_node(kernel: str) -> str:
-    return NODES[1 - NODES.index(node_of(kernel))]
+    async def is_on(self, node: str) -> None:
+        await asyncio.to_thread(wait_until, lambda: node_of(self.kernel) == node, WAIT)
 
+    def files(self, node: str) -> list[Path]:
+        return list(self.server.folder.glob(f"{node}/state/gpushare/*/kernels/{self.kernel}/*"))
 
-async def move(page: Page, node: str) -> None:
-    """Run the cell that moves the kernel until its reply, or until another kernel has answered."""
-    page.printed = ""
-    with contextlib.suppress(KeyError):  # the reply of a cell that ends with an error has no values
-        await asyncio.wait_for(page.value("1", code=f"%gpushare move {node}"), WAIT)
+    async def has_no_files(self, node: str) -> None:
+        await asyncio.to_thread(wait_until, lambda: not self.files(node), WAIT)
 
+    async def shows(self, sentence: str) -> None:
+        """Assert that the page shows a sentence, also if the output of a cell comes after the cell's reply."""
+        deadline = time.monotonic() + WAIT
+        while sentence not in self.page.printed:
+            assert time.monotonic() < deadline, f"{sentence!r} not in {self.page.printed!r}"
+            await self.value("1")
 
-async def shows(page: Page, sentence: str) -> None:
-    """Assert that the page shows a sentence, also if the output of a cell comes after the cell's reply."""
-    deadline = time.monotonic() + WAIT
-    while sentence not in page.printed:
-        assert time.monotonic() < deadline, f"{sentence!r} not in {page.printed!r}"
-        await asyncio.wait_for(page.value("1", code="pass"), WAIT)
+    async def begin_slow_move(self, folder: Path) -> asyncio.Task[None]:
+        """Move a kernel with a variable that loads until there is a file `go`, and return when it loads."""
+        await self.value("1", code=SLOW.format(folder=str(folder)))
+        moving = asyncio.ensure_future(self.move())
+        await asyncio.to_thread(wait_until, lambda: moving.done() or (folder / "loads").exists(), WAIT)
+        assert not moving.done(), self.page.printed
+        return moving
 
+    async def end(self, moving: asyncio.Task[None]) -> None:
+        """Close the page of a kernel that has ended, or whose server has ended."""
+        moving.cancel()
+        await asyncio.wait([moving])
+        await self.page.close()
 
-async def test_the_variables_move_with_the_kernel_under_an_open_page(
-    server: JupyterServer, kernel: str, tmp_path: Path
-) -> None:
-    here, there = node_of(kernel), other_node(kernel)
-    page = Page(server, kernel)
-    await page.value("1", code=VARIABLES)
-    await move(page, there)
-    await shows(page, f"This kernel moves to {there} with 7 variables")
-    await shows(page, "Not taken along: stream (TypeError: cannot pickle 'generator' object")
-    await asyncio.to_thread(wait_until, lambda: node_of(kernel) == there, WAIT)
-    value = "[next_number(), same is numbers, point.x, type(point) is Point, system.sep, 'stream' in globals()]"
-    found = await asyncio.wait_for(page.value(value, code="numbers.append(7); step = 3"), WAIT)
-    assert found == "[10, True, 3, True, '/', False]", "functions and classes of the notebook belong to it as before"
-    await shows(page, f"gpushare: this kernel has moved from {here} to {there}, with 7 variables")
-    assert server.request("GET", f"gpushare/api/kernels/{kernel}")["node"] == there
-    await page.close()
-    files = f"{here}/state/gpushare/*/kernels/{kernel}"
-    await asyncio.to_thread(wait_until, lambda: not list(tmp_path.glob(files)), WAIT)
-
-
-async def test_a_kernel_moves_back_and_a_restart_has_no_variables(server: JupyterServer, kernel: str) -> None:
-    here, there = node_of(kernel), other_node(kernel)
-    page = Page(server, kernel)
-    await page.value("1", code="import os, zlib; large = os.urandom(9 << 20); crc = zlib.crc32(large)")
-    for node in (there, here):
-        await move(page, node)
-        await asyncio.to_thread(wait_until, lambda node=node: node_of(kernel) == node, WAIT)
-        found = await asyncio.wait_for(page.value("[len(large) >> 20, zlib.crc32(large) == crc]", code="pass"), WAIT)
-        assert found == "[9, True]"
-        assert "large" in await asyncio.wait_for(page.value("get_ipython().run_line_magic('who_ls', '')"), WAIT)
-    await asyncio.to_thread(server.request, "POST", f"kernels/{kernel}/restart")
-    page.printed = ""
-    await page.close()
-    assert await asyncio.wait_for(page.value("'large' in globals()", code="pass"), WAIT) == "False"
-    assert "moved" not in page.printed and node_of(kernel) == here
-    await page.close()
-
-
-async def test_a_variable_that_cannot_be_loaded_leaves_the_kernel_with_all(
-    server: JupyterServer, kernel: str, tmp_path: Path
-) -> None:
-    here, there = node_of(kernel), other_node(kernel)
-    page = Page(server, kernel)
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "only_here.py").write_text("class Thing: pass\n")
-    code = f"import sys; sys.path.append({str(tmp_path / 'lib')!r}); import only_here; del sys"
-    await page.value("1", code=f"{code}\nthing = only_here.Thing(); pair = [thing]; x = 41; del only_here")
-    await move(page, there)
-    await shows(page, f"This kernel moves to {there} with 3 variables")
-    reasons = (
-        "thing (ModuleNotFoundError: No module named 'only_here'); pair (GpuShareError: shares objects with thing)"
-    )
-    await shows(
-        page, f"this kernel stays on {here} with its variables: {there}: variables cannot be loaded there: {reasons}"
-    )
-    found = await page.value("[x, pair[0] is thing, type(thing).__name__]", code="pass")
-    assert found == "[41, True, 'Thing']" and node_of(kernel) == here
-    await asyncio.to_thread(wait_until, lambda: not files_of(tmp_path, there, kernel), WAIT)
-    await page.value("1", code="del thing, pair")
-    await move(page, there)
-    await asyncio.to_thread(wait_until, lambda: node_of(kernel) == there, WAIT)
-    assert await asyncio.wait_for(page.value("x", code="pass"), WAIT) == "41"
-    await page.close()
-
-
-async def test_a_move_without_sense_changes_nothing(server: JupyterServer, kernel: str) -> None:
-    """An unknown node counts as a device, and the coordinator names the allowed ones."""
-    here, there = node_of(kernel), other_node(kernel)
-    page = Page(server, kernel)
-    await page.value("1", code="x = 41")
-    refused = {
-        here: f"this kernel runs on {here} already",
-        "nosuch": f"(other nodes: {there})",
-        f"{there}\ny = 1": f"%gpushare move {there} must be the only line of its cell",
-    }
-    for line, sentence in refused.items():
-        await move(page, line)
-        await shows(page, sentence)
-    await move(page, "0")
-    await shows(page, "gets its device at its first CUDA call: there is nothing to move yet")
-    assert "other nodes" not in page.printed, "the error of a known device is not about nodes"
-    await page.value("1", code="import sys; sys.modules['dill'] = None")
-    await move(page, there)
-    await shows(page, "needs the package dill")
-    assert await page.value("x + 1") == "42" and node_of(kernel) == here
-    await page.close()
-
-
-async def test_a_kernel_whose_kernelspec_names_the_node_stays(server: JupyterServer, tmp_path: Path) -> None:
-    (file,) = tmp_path.glob("jupyter/**/remote/kernel.json")
-    spec = json.loads(file.read_text())
-    spec["metadata"]["kernel_provisioner"]["config"] = {"node": NODES[0]}
-    file.write_text(json.dumps(spec))
-    kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
-    page = Page(server, kernel)
-    await move(page, NODES[1])
-    await shows(page, f"{NODES[1]}: the kernelspec of the kernel names the node {NODES[0]}")
-    await page.close()
-    server.request("DELETE", f"kernels/{kernel}")
-
-
-async def test_a_lost_node_leaves_the_kernel_with_its_variables(
-    server: JupyterServer, kernel: str, tmp_path: Path
-) -> None:
-    here, there = node_of(kernel), other_node(kernel)
-    page = Page(server, kernel)
-    await page.value("1", code="x = 41")
-    (tmp_path / f"{there}.lost").touch()
-    for agent in server.children("agent"):
-        os.kill(agent, signal.SIGKILL)
-    await move(page, there)
-    await shows(page, f"this kernel stays on {here} with its variables: {there}: ")
-    await shows(page, "no route to the host")
-    assert await page.value("x + 1", code="pass") == "42" and node_of(kernel) == here
-    (tmp_path / f"{there}.lost").unlink()
-    await move(page, there)
-    await asyncio.to_thread(wait_until, lambda: node_of(kernel) == there, WAIT)
-    assert await asyncio.wait_for(page.value("x + 1", code="pass"), WAIT) == "42"
-    await page.close()
-
-
-async def test_a_start_that_fails_leaves_the_kernel_and_nothing_on_the_other_node(
-    start_server: Callable[..., JupyterServer], separate_nodes: str, tmp_path: Path
-) -> None:
-    """Both nodes need the same five ports, so the second kernel finds none."""
-    addresses = dict.fromkeys(NODES, "127.0.0.1")
-    server = start_server(engine=separate_nodes, nodes=list(NODES), addresses=addresses, ports="27610-27614")
-    kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
-    there = other_node(kernel)
-    page = Page(server, kernel)
-    await page.value("1", code="x = 41")
-    await move(page, there)
-    await shows(page, f"{there}: the node has no free port")
-    assert await page.value("x + 1", code="pass") == "42"
-    await asyncio.to_thread(wait_until, lambda: not files_of(tmp_path, there, kernel), WAIT)
-    here = files_of(tmp_path, node_of(kernel), kernel)
-    assert not [path for path in here if "-" in path.name], "files of the move"
-    await page.close()
-
-
-def files_of(tmp_path: Path, node: str, kernel: str) -> list[Path]:
-    return list(tmp_path.glob(f"{node}/state/gpushare/*/kernels/{kernel}/*"))
-
-
-async def begin_slow_move(page: Page, node: str, folder: Path) -> asyncio.Task[None]:
-    """Move a kernel with a variable that loads until there is a file `go`, and return when it loads."""
-    await page.value("1", code=SLOW.format(folder=str(folder)))
-    moving = asyncio.ensure_future(move(page, node))
-    await asyncio.to_thread(wait_until, lambda: moving.done() or (folder / "loads").exists(), WAIT)
-    assert not moving.done(), page.printed
-    return moving
-
-
-async def end(moving: asyncio.Task[None], page: Page) -> None:
-    """Close the page of a kernel that has ended, or whose server has ended."""
-    moving.cancel()
-    await asyncio.wait([moving])
-    await page.close()
-
-
-async def test_a_stop_while_the_variables_load_withdraws_the_move(
-    server: JupyterServer, kernel: str, tmp_path: Path
-) -> None:
-    here, there = node_of(kernel), other_node(kernel)
-    page = Page(server, kernel)
-    moving = await begin_slow_move(page, there, tmp_path)
-    await asyncio.to_thread(server.request, "POST", f"kernels/{kernel}/interrupt")
-    await moving
-    await shows(page, f"The move is withdrawn, and this kernel stays on {here} with its variables.")
-    assert await page.value("x + 1", code="pass") == "42"
-    (tmp_path / "go").touch()
-    await asyncio.to_thread(wait_until, lambda: not files_of(tmp_path, there, kernel), WAIT)
-    assert await page.value("x + 1", code="pass") == "42" and node_of(kernel) == here
-    await page.close()
-
-
-async def test_a_kernel_that_dies_while_it_loads_leaves_the_old_one(
-    server: JupyterServer, kernel: str, tmp_path: Path
-) -> None:
-    there = other_node(kernel)
-    page = Page(server, kernel)
-    moving = await begin_slow_move(page, there, tmp_path)
-    (state,) = [path for path in files_of(tmp_path, there, kernel) if path.name == "state"]
-    os.kill(json.loads(state.read_text())["pid"], signal.SIGKILL)
-    await moving
-    await shows(page, f"{there}: the kernel has ended with status -9 while it loaded the variables")
-    assert await page.value("x + 1", code="pass") == "42"
-    await asyncio.to_thread(wait_until, lambda: not files_of(tmp_path, there, kernel), WAIT)
-    await page.close()
-
-
-@pytest.mark.parametrize("is_restart", [True, False])
-async def test_a_restart_or_an_end_goes_before_a_move(
-    server: JupyterServer, kernel: str, tmp_path: Path, is_restart: bool
-) -> None:
-    here, there = node_of(kernel), other_node(kernel)
-    page = Page(server, kernel)
-    moving = await begin_slow_move(page, there, tmp_path)
-    if is_restart:
-        await asyncio.to_thread(server.request, "POST", f"kernels/{kernel}/restart")
-    else:
-        await asyncio.to_thread(server.request, "DELETE", f"kernels/{kernel}")
-        await asyncio.to_thread(wait_until, lambda: not files_of(tmp_path, here, kernel), WAIT)
-    await end(moving, page)
-    await asyncio.to_thread(wait_until, lambda: not files_of(tmp_path, there, kernel), WAIT)
-    if is_restart:
-        assert await asyncio.wait_for(page.value("'x' in globals()", code="pass"), WAIT) == "False"
-        assert node_of(kernel) == here
-        await page.close()
-
-
-async def test_a_server_that_is_killed_meanwhile_leaves_the_old_kernel(
-    server: JupyterServer, kernel: str, start_server: Callable[..., JupyterServer], separate_nodes: str, tmp_path: Path
-) -> None:
-    here, there = node_of(kernel), other_node(kernel)
-    page = Page(server, kernel)
-    moving = await begin_slow_move(page, there, tmp_path)
-    server.process.kill()
-    await asyncio.to_thread(server.process.wait, WAIT)
-    await end(moving, page)
-    next_server = await asyncio.to_thread(start, start_server, separate_nodes)
-    await asyncio.to_thread(wait_until, lambda: has_kernels(next_server), WAIT)
-    page = Page(next_server, kernel)
-    assert await asyncio.wait_for(page.value("x + 1"), WAIT) == "42" and node_of(kernel) == here
-    (tmp_path / "go").touch()
-    await move(page, there)
-    await asyncio.to_thread(wait_until, lambda: node_of(kernel) == there, WAIT)
-    assert await asyncio.wait_for(page.value("[x, slow]", code="pass"), WAIT) == "[41, 5]"
-    await page.close()
-    next_server.request("DELETE", f"kernels/{kernel}")
-
-
-async def test_a_server_that_is_killed_afterwards_leaves_the_new_kernel(
-    server: JupyterServer, kernel: str, start_server: Callable[..., JupyterServer], separate_nodes: str
-) -> None:
-    """The old kernel takes a long time to end, so that the server is killed before it has connected to the new one."""
-    there = other_node(kernel)
-    page = Page(server, kernel)
-    await page.value("1", code="import atexit, time; atexit.register(time.sleep, 600); x = 41")
-    moving = asyncio.ensure_future(move(page, there))
-    await asyncio.to_thread(wait_until, lambda: node_of(kernel) == there, WAIT)
-    server.process.kill()
-    await asyncio.to_thread(server.process.wait, WAIT)
-    await end(moving, page)
-    next_server = await asyncio.to_thread(start, start_server, separate_nodes)
-    await asyncio.to_thread(wait_until, lambda: has_kernels(next_server), WAIT)
-    page = Page(next_server, kernel)
-    assert await asyncio.wait_for(page.value("x + 1"), WAIT) == "42" and node_of(kernel) == there
-    await page.close()
-    next_server.request("DELETE", f"kernels/{kernel}")
+    async def replace_server(self, server: JupyterServer) -> None:
+        """Go on with a server that adopts the kernel."""
+        self.server = server
+        await asyncio.to_thread(wait_until, lambda: has_kernels(server), WAIT)
+        self.page = Page(server, self.kernel)
 
 
 def has_kernels(server: JupyterServer) -> bool:
@@ -336,5 +109,212 @@ def has_kernels(server: JupyterServer) -> bool:
     return False
 
 
-def start(start_server: Callable[..., JupyterServer], engine: str) -> JupyterServer:
-    return start_server(engine=engine, nodes=list(NODES), addresses=dict.fromkeys(NODES, "127.0.0.1"))
+def moving_kernel(server: JupyterServer, loop: asyncio.AbstractEventLoop) -> Iterator[Moving]:
+    made = Moving(server)
+    yield made
+    loop.run_until_complete(made.page.close())
+    with contextlib.suppress(OSError):
+        made.server.request("DELETE", f"kernels/{made.kernel}")
+
+
+@pytest.fixture
+def moving(server: JupyterServer, jp_asyncio_loop: asyncio.AbstractEventLoop) -> Iterator[Moving]:
+    yield from moving_kernel(server, jp_asyncio_loop)
+
+
+@pytest.fixture
+def start(start_server: Callable[..., JupyterServer], tmp_path: Path) -> Callable[..., JupyterServer]:
+    """Return a function that starts a server of the test's own, with more settings."""
+    return functools.partial(start_server, **separate_nodes(tmp_path))
+
+
+@pytest.fixture
+def moving_on_own_server(
+    start: Callable[..., JupyterServer], jp_asyncio_loop: asyncio.AbstractEventLoop
+) -> Iterator[Moving]:
+    """Return a kernel whose server the test kills."""
+    yield from moving_kernel(start(), jp_asyncio_loop)
+
+
+async def test_the_variables_move_with_the_kernel_under_an_open_page(moving: Moving) -> None:
+    await moving.value("1", code=VARIABLES)
+    await moving.move()
+    await moving.shows(f"This kernel moves to {moving.there} with 7 variables")
+    await moving.shows("Not taken along: stream (TypeError: cannot pickle 'generator' object")
+    await moving.is_on(moving.there)
+    value = "[next_number(), same is numbers, point.x, type(point) is Point, system.sep, 'stream' in globals()]"
+    found = await moving.value(value, code="numbers.append(7); step = 3")
+    assert found == "[10, True, 3, True, '/', False]", "functions and classes of the notebook belong to it as before"
+    await moving.shows(f"gpushare: this kernel has moved from {moving.here} to {moving.there}, with 7 variables")
+    assert moving.server.request("GET", f"gpushare/api/kernels/{moving.kernel}")["node"] == moving.there
+    await moving.has_no_files(moving.here)
+
+
+async def test_a_kernel_moves_back_and_a_restart_has_no_variables(moving: Moving) -> None:
+    page = moving.page
+    await moving.value("1", code="import os, zlib; large = os.urandom(9 << 20); crc = zlib.crc32(large)")
+    for node in (moving.there, moving.here):
+        await moving.move(node)
+        await moving.is_on(node)
+        assert await moving.value("[len(large) >> 20, zlib.crc32(large) == crc]") == "[9, True]"
+        assert "large" in await moving.value("get_ipython().run_line_magic('who_ls', '')", code="")
+    await asyncio.to_thread(moving.server.request, "POST", f"kernels/{moving.kernel}/restart")
+    page.printed = ""
+    await page.close()
+    assert await moving.value("'large' in globals()") == "False"
+    assert "moved" not in page.printed and node_of(moving.kernel) == moving.here
+
+
+async def test_a_variable_that_cannot_be_loaded_leaves_the_kernel_with_all(moving: Moving, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "only_here.py").write_text("class Thing: pass\n")
+    code = f"import sys; sys.path.append({str(tmp_path / 'lib')!r}); import only_here; del sys"
+    await moving.value("1", code=f"{code}\nthing = only_here.Thing(); pair = [thing]; x = 41; del only_here")
+    await moving.move()
+    await moving.shows(f"This kernel moves to {moving.there} with 3 variables")
+    reasons = (
+        "thing (ModuleNotFoundError: No module named 'only_here'); pair (GpuShareError: shares objects with thing)"
+    )
+    stays = f"this kernel stays on {moving.here} with its variables: {moving.there}"
+    await moving.shows(f"{stays}: variables cannot be loaded there: {reasons}")
+    assert await moving.value("[x, pair[0] is thing, type(thing).__name__]") == "[41, True, 'Thing']"
+    assert node_of(moving.kernel) == moving.here
+    await moving.has_no_files(moving.there)
+    await moving.value("1", code="del thing, pair")
+    await moving.move()
+    await moving.is_on(moving.there)
+    assert await moving.value("x") == "41"
+
+
+async def test_a_move_without_sense_changes_nothing(moving: Moving) -> None:
+    """An unknown node counts as a device, and the coordinator names the allowed ones."""
+    here, there = moving.here, moving.there
+    await moving.value("1", code="x = 41")
+    refused = {
+        here: f"this kernel runs on {here} already",
+        "nosuch": f"(other nodes: {there})",
+        f"{there}\ny = 1": f"%gpushare move {there} must be the only line of its cell",
+    }
+    for line, sentence in refused.items():
+        await moving.move(line)
+        await moving.shows(sentence)
+    await moving.move("0")
+    await moving.shows("gets its device at its first CUDA call: there is nothing to move yet")
+    assert "other nodes" not in moving.page.printed, "the error of a known device is not about nodes"
+    await moving.value("1", code="import sys; sys.modules['dill'] = None")
+    await moving.move()
+    await moving.shows("needs the package dill")
+    assert await moving.value("x + 1", code="") == "42" and node_of(moving.kernel) == here
+
+
+async def test_a_kernel_whose_kernelspec_names_the_node_stays(server: JupyterServer) -> None:
+    (file,) = server.folder.glob("jupyter/**/remote/kernel.json")
+    spec = json.loads(file.read_text())
+    spec["metadata"]["kernel_provisioner"]["config"] = {"node": NODES[0]}
+    fixed = file.parent.with_name("fixed")
+    fixed.mkdir()
+    (fixed / "kernel.json").write_text(json.dumps(spec))
+    moving = Moving(server, "fixed")
+    assert moving.here == NODES[0]
+    await moving.move()
+    await moving.shows(f"{NODES[1]}: the kernelspec of the kernel names the node {NODES[0]}")
+    await moving.page.close()
+    server.request("DELETE", f"kernels/{moving.kernel}")
+
+
+async def test_a_lost_node_leaves_the_kernel_with_its_variables(moving: Moving) -> None:
+    await moving.value("1", code="x = 41")
+    lost = moving.server.folder / f"{moving.there}.lost"
+    lost.touch()
+    try:
+        for agent in moving.server.children("agent"):
+            os.kill(agent, signal.SIGKILL)
+        await moving.move()
+        await moving.shows(f"this kernel stays on {moving.here} with its variables: {moving.there}: ")
+        await moving.shows("no route to the host")
+        assert await moving.value("x + 1") == "42" and node_of(moving.kernel) == moving.here
+    finally:
+        lost.unlink()
+    await moving.move()
+    await moving.is_on(moving.there)
+    assert await moving.value("x + 1") == "42"
+
+
+async def test_a_start_that_fails_leaves_the_kernel_and_nothing_on_the_other_node(
+    start: Callable[..., JupyterServer],
+) -> None:
+    """Both nodes need the same five ports, so the second kernel finds none."""
+    moving = Moving(start(ports="27610-27614"))
+    await moving.value("1", code="x = 41")
+    await moving.move()
+    await moving.shows(f"{moving.there}: the node has no free port")
+    assert await moving.value("x + 1") == "42"
+    await moving.has_no_files(moving.there)
+    here = moving.files(node_of(moving.kernel))
+    assert not [path for path in here if "-" in path.name], "files of the move"
+    await moving.page.close()
+
+
+async def test_a_stop_while_the_variables_load_withdraws_the_move(moving: Moving, tmp_path: Path) -> None:
+    move = await moving.begin_slow_move(tmp_path)
+    await asyncio.to_thread(moving.server.request, "POST", f"kernels/{moving.kernel}/interrupt")
+    await move
+    await moving.shows(f"The move is withdrawn, and this kernel stays on {moving.here} with its variables.")
+    assert await moving.value("x + 1") == "42"
+    (tmp_path / "go").touch()
+    await moving.has_no_files(moving.there)
+    assert await moving.value("x + 1") == "42" and node_of(moving.kernel) == moving.here
+
+
+async def test_a_kernel_that_dies_while_it_loads_leaves_the_old_one(moving: Moving, tmp_path: Path) -> None:
+    move = await moving.begin_slow_move(tmp_path)
+    (state,) = [path for path in moving.files(moving.there) if path.name == "state"]
+    os.kill(json.loads(state.read_text())["pid"], signal.SIGKILL)
+    await move
+    await moving.shows(f"{moving.there}: the kernel has ended with status -9 while it loaded the variables")
+    assert await moving.value("x + 1") == "42"
+    await moving.has_no_files(moving.there)
+
+
+@pytest.mark.parametrize("is_restart", [True, False])
+async def test_a_restart_or_an_end_goes_before_a_move(moving: Moving, tmp_path: Path, is_restart: bool) -> None:
+    move = await moving.begin_slow_move(tmp_path)
+    if is_restart:
+        await asyncio.to_thread(moving.server.request, "POST", f"kernels/{moving.kernel}/restart")
+    else:
+        await asyncio.to_thread(moving.server.request, "DELETE", f"kernels/{moving.kernel}")
+        await moving.has_no_files(moving.here)
+    await moving.end(move)
+    await moving.has_no_files(moving.there)
+    if is_restart:
+        assert await moving.value("'x' in globals()") == "False"
+        assert node_of(moving.kernel) == moving.here
+
+
+async def test_a_server_that_is_killed_meanwhile_leaves_the_old_kernel(
+    moving_on_own_server: Moving, start: Callable[..., JupyterServer], tmp_path: Path
+) -> None:
+    moving = moving_on_own_server
+    move = await moving.begin_slow_move(tmp_path)
+    await asyncio.to_thread(moving.server.kill)
+    await moving.end(move)
+    await moving.replace_server(await asyncio.to_thread(start))
+    assert await moving.value("x + 1", code="") == "42" and node_of(moving.kernel) == moving.here
+    (tmp_path / "go").touch()
+    await moving.move()
+    await moving.is_on(moving.there)
+    assert await moving.value("[x, slow]") == "[41, 5]"
+
+
+async def test_a_server_that_is_killed_afterwards_leaves_the_new_kernel(
+    moving_on_own_server: Moving, start: Callable[..., JupyterServer]
+) -> None:
+    """The old kernel takes a long time to end, so that the server is killed before it has connected to the new one."""
+    moving = moving_on_own_server
+    await moving.value("1", code="import atexit, time; atexit.register(time.sleep, 600); x = 41")
+    move = asyncio.ensure_future(moving.move())
+    await moving.is_on(moving.there)
+    await asyncio.to_thread(moving.server.kill)
+    await moving.end(move)
+    await moving.replace_server(await asyncio.to_thread(start))
+    assert await moving.value("x + 1", code="") == "42" and node_of(moving.kernel) == moving.there

@@ -18,28 +18,26 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from ..support.polling import wait_until
-from .conftest import WAIT, JupyterServer
-
-NODES = ("n1", "n2")
+from .conftest import NODES, WAIT, JupyterServer, separate_nodes
 
 
 @pytest.fixture
-def server(start_server: Callable[..., JupyterServer], separate_nodes: str) -> JupyterServer:
-    return nodes_server(start_server, separate_nodes)
-
-
-def nodes_server(start_server: Callable[..., JupyterServer], separate_nodes: str) -> JupyterServer:
-    return start_server(engine=separate_nodes, nodes=list(NODES), addresses=dict.fromkeys(NODES, "127.0.0.1"))
+def kernels(server: JupyterServer) -> dict[str, str]:
+    return start_kernels(server)
 
 
 def start_kernels(server: JupyterServer) -> dict[str, str]:
-    """Start a kernel on each node, because the second one avoids the first one's node. Return the kernels by node."""
-    kernels: dict[str, str] = {}
-    for _ in NODES:
+    """Start a kernel on each node that has none, and return the kernels by node. A kernel avoids the other's node."""
+    kernels = {node_of(server, kernel["id"]): kernel["id"] for kernel in server.request("GET", "kernels")}
+    for _ in range(len(NODES) - len(kernels)):
         kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
-        kernels[server.request("GET", f"gpushare/api/kernels/{kernel}")["node"]] = kernel
+        kernels[node_of(server, kernel)] = kernel
     assert kernels.keys() == set(NODES)
     return kernels
+
+
+def node_of(server: JupyterServer, kernel: str) -> str:
+    return str(server.request("GET", f"gpushare/api/kernels/{kernel}")["node"])
 
 
 def metrics_of(server: JupyterServer) -> list[str]:
@@ -63,8 +61,9 @@ async def snapshots_until(server: JupyterServer, is_expected: Callable[[dict[str
         socket.close()
 
 
-async def test_a_page_gets_the_devices_and_clients_of_both_nodes(server: JupyterServer) -> None:
-    kernels = start_kernels(server)
+async def test_a_page_gets_the_devices_and_clients_of_both_nodes(
+    server: JupyterServer, kernels: dict[str, str]
+) -> None:
     status = await snapshots_until(server, lambda status: len(status["clients"]) == 2)
     assert {one["node"]: one["id"] for one in status["clients"]} == kernels
     assert {device["node"] for device in status["devices"]} == set(NODES)
@@ -72,15 +71,13 @@ async def test_a_page_gets_the_devices_and_clients_of_both_nodes(server: Jupyter
     assert status["config"] is None, "this host has no coordinator, and a page starts none"
 
 
-async def test_a_new_page_gets_new_times(
-    start_server: Callable[..., JupyterServer], separate_nodes: str, tmp_path: Path
-) -> None:
+async def test_a_new_page_gets_new_times(start_server: Callable[..., JupyterServer], tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()
     (config / "jupyter_server_config.py").write_text(
         "from jupyter_gpushare.server import node_snapshots\nnode_snapshots._REFRESH_SECONDS = 30.0\n"
     )
-    server = nodes_server(start_server, separate_nodes)
+    server = start_server(**separate_nodes(tmp_path))
     kernels = start_kernels(server)
 
     async def idle_seconds() -> float:
@@ -93,8 +90,7 @@ async def test_a_new_page_gets_new_times(
     assert await idle_seconds() >= first + 2.0
 
 
-async def test_an_action_reaches_the_client_on_its_node(server: JupyterServer) -> None:
-    kernels = start_kernels(server)
+async def test_an_action_reaches_the_client_on_its_node(server: JupyterServer, kernels: dict[str, str]) -> None:
     await snapshots_until(server, lambda status: len(status["clients"]) == 2)
     client = kernels["n2"]
     server.request("POST", f"gpushare/api/clients/{client}/suspend")
@@ -106,11 +102,13 @@ async def test_an_action_reaches_the_client_on_its_node(server: JupyterServer) -
 
     status = await snapshots_until(server, is_changed)
     assert [one["id"] for one in status["clients"] if one["suspended"]] == [client]
+    server.request("POST", f"gpushare/api/clients/{client}/resume")
+    await snapshots_until(server, lambda status: not any(one["suspended"] for one in status["clients"]))
 
 
+@pytest.mark.usefixtures("kernels")
 async def test_a_node_without_an_answer_has_a_message_until_it_is_back(server: JupyterServer) -> None:
     """The server replaces the stopped node agents after 15 s."""
-    start_kernels(server)
     await snapshots_until(server, lambda status: len(status["clients"]) == 2)
     for agent in server.children("agent"):
         os.kill(agent, signal.SIGSTOP)
@@ -120,15 +118,13 @@ async def test_a_node_without_an_answer_has_a_message_until_it_is_back(server: J
     assert status["nodes"] == [{"name": node, "message": ""} for node in NODES]
 
 
-async def test_a_node_is_shown_until_its_last_kernel_ends(server: JupyterServer) -> None:
-    kernels = start_kernels(server)
+async def test_a_node_is_shown_until_its_last_kernel_ends(server: JupyterServer, kernels: dict[str, str]) -> None:
     server.request("DELETE", f"kernels/{kernels['n1']}")
     status = await snapshots_until(server, lambda status: [one["name"] for one in status["nodes"]] == ["n2"])
     assert [one["node"] for one in status["clients"]] == ["n2"]
 
 
-def test_the_query_names_a_node(server: JupyterServer) -> None:
-    kernels = start_kernels(server)
+def test_the_query_names_a_node(server: JupyterServer, kernels: dict[str, str]) -> None:
     status = server.request("GET", "gpushare/api/status?node=n1")
     assert [one["id"] for one in status["clients"]] == [kernels["n1"]]
     assert server.request("GET", "gpushare/api/config?node=n2")["policy"] == "interactive"
@@ -139,15 +135,20 @@ def test_the_query_names_a_node(server: JupyterServer) -> None:
     assert json.loads(refused.value.read())["message"] == "This server has no kernel on a node 'nosuch'."
 
 
+@pytest.mark.usefixtures("kernels")
 def test_metrics_have_the_node(server: JupyterServer) -> None:
-    start_kernels(server)
     expected = [f'gpushare_clients{{node="{node}",phase="idle"}} 1.0' for node in NODES]
     wait_until(lambda: set(expected) <= set(metrics_of(server)), WAIT)
     assert "gpushare_coordinator_followed 0.0" in metrics_of(server)
 
 
-async def test_a_node_that_is_the_host_itself_is_shown_once(start_server: Callable[..., JupyterServer]) -> None:
-    """The engine `local` runs the node agent on the host of the server."""
+async def test_a_node_that_is_the_host_itself_is_shown_once(
+    start_server: Callable[..., JupyterServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine `local` runs the node agent on the host of the server, which has no coordinator in other tests."""
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "host" / "run"))
     server = start_server(nodes=["here"])
     kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
     status = await snapshots_until(

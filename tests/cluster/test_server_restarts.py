@@ -38,14 +38,13 @@ def test_the_next_server_has_the_notebook_with_its_kernel(
     start_server: Callable[[], JupyterServer], tmp_path: Path
 ) -> None:
     session = {"path": "sub/n.ipynb", "name": "n.ipynb", "type": "notebook", "kernel": {"name": "remote"}}
-    (tmp_path / "work" / "sub").mkdir()
+    (tmp_path / "work" / "sub").mkdir(parents=True)
     first = start_server()
     kernel = first.request("POST", "sessions", session)["kernel"]["id"]
     assert value(tmp_path / "runtime", kernel, "globals().setdefault('x', 41)") == "41"
     shared = {"kernel": kernel, "client": kernel, "node": "localhost"}
     assert first.request("GET", f"gpushare/api/kernels/{kernel}") == shared
-    first.process.kill()
-    first.process.wait(WAIT)
+    first.kill()
     (record,) = kernel_records.without_server()
     assert record.kernel == kernel
 
@@ -66,8 +65,7 @@ def test_a_kernel_that_has_ended_without_a_server_is_forgotten(
 ) -> None:
     first = start_server()
     kernel = first.request("POST", "kernels", {"name": "remote"})["id"]
-    first.process.kill()
-    first.process.wait(WAIT)
+    first.kill()
     (folder,) = kernel_folder.all_kernels()
     pids = list(folder.processes())
     for pid in pids:
