@@ -147,3 +147,81 @@ def test_a_green_context_has_its_part_of_the_device(cuda: Cuda) -> None:
     assert 8 <= part == same < whole == device.sm.smCount
     invalid = kind.CU_DEV_RESOURCE_TYPE_INVALID
     assert cuda.code("cuGreenCtxGetDevResource", green, invalid) == INVALID_RESOURCE_TYPE
+
+
+@on_driver()
+def test_a_green_context_waits_for_an_event(cuda: Cuda) -> None:
+    """cuGreenCtxWaitEvent holds work that is submitted to the green context later, until work of the primary context
+    has ended, and returns at once. Streams of the primary context do not wait.
+
+    Source: documentation of cuGreenCtxWaitEvent ("will not block the calling CPU thread", "may be from a different
+    context"). Not yet seen on a GPU.
+    """
+    green, _ = green_context(cuda)
+    stream, event = cuda.cuGreenCtxStreamCreate(green, NON_BLOCKING, 0), cuda.cuEventCreate(2)
+    outside, other = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
+    memory, (word, flag) = cuda.cuMemAlloc(MIB), cuda.host_flag()
+    cuda.launch("wait_flag", flag, 1, stream=outside)
+    cuda.cuEventRecord(event, outside)
+    cuda.cuGreenCtxWaitEvent(green, event)
+    cuda.cuMemsetD8Async(memory, 1, 16, stream)
+    cuda.cuMemsetD8Async(memory, 1, 16, other)
+    cuda.cuStreamSynchronize(other)
+    assert not cuda.is_done(stream)
+    word.value = 1
+    cuda.cuStreamSynchronize(stream)
+
+
+@on_driver()
+def test_a_wait_of_a_green_context_disturbs_its_captures(cuda: Cuda) -> None:
+    """cuGreenCtxWaitEvent returns 900 while a stream of the green context captures, and the capture is lost.
+
+    Source: documentation of cuGreenCtxWaitEvent. Not yet seen on a GPU.
+    """
+    green, _ = green_context(cuda)
+    stream, event = cuda.cuGreenCtxStreamCreate(green, NON_BLOCKING, 0), cuda.cuEventCreate(2)
+    cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(THREAD_LOCAL))
+    assert cuda.code("cuGreenCtxWaitEvent", green, event) == UNSUPPORTED
+    assert cuda.code("cuStreamEndCapture", stream) != 0
+
+
+@on_driver()
+def test_a_context_event_covers_the_green_contexts(cuda: Cuda) -> None:
+    """An event that cuCtxRecordEvent records for the primary context covers work of a green context. After
+    cuCtxWaitEvent, work of the green context waits for the event of another stream.
+
+    Source: documentation of cuCtxRecordEvent and cuCtxWaitEvent ("the primary context and its green contexts"). Not yet
+    seen on a GPU.
+    """
+    green, _ = green_context(cuda)
+    stream, event = cuda.cuGreenCtxStreamCreate(green, NON_BLOCKING, 0), cuda.cuEventCreate(2)
+    memory, (word, flag) = cuda.cuMemAlloc(MIB), cuda.host_flag()
+    cuda.launch("wait_flag", flag, 1, stream=stream)
+    cuda.cuCtxRecordEvent(cuda.context, event)
+    assert cuda.code("cuEventQuery", event) == NOT_READY
+    word.value = 1
+    cuda.cuEventSynchronize(event)
+
+    outside = cuda.cuStreamCreate(NON_BLOCKING)
+    cuda.launch("wait_flag", flag, 2, stream=outside)
+    cuda.cuEventRecord(event, outside)
+    cuda.cuCtxWaitEvent(cuda.context, event)
+    cuda.cuMemsetD8Async(memory, 1, 16, stream)
+    assert not cuda.is_done(stream)
+    word.value = 2
+    cuda.cuStreamSynchronize(stream)
+
+
+@on_driver()
+def test_green_contexts_have_ids_of_their_own(cuda: Cuda) -> None:
+    """cuGreenCtxGetId returns different numbers for two green contexts. For NULL the number is that of the current
+    green context, and without one the call fails.
+
+    Source: documentation of cuGreenCtxGetId. Not yet seen on a GPU.
+    """
+    (first, context), (second, _) = green_context(cuda), green_context(cuda)
+    assert int(cuda.cuGreenCtxGetId(first)) != int(cuda.cuGreenCtxGetId(second))
+    assert cuda.code("cuGreenCtxGetId", 0) != 0
+    cuda.cuCtxPushCurrent(context)
+    assert int(cuda.cuGreenCtxGetId(0)) == int(cuda.cuGreenCtxGetId(first))
+    cuda.cuCtxPopCurrent()

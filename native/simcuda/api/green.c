@@ -1,9 +1,10 @@
 /* Green contexts: a part of a device's multiprocessors, with streams of its own and the memory of the primary context.
+ * Also events of all streams of a context, green or not. A primary context includes its green contexts then.
  * Green contexts differ from other contexts in the thread that may use them (context/thread.c). The number of
  * multiprocessors has no effect on times.
  *
- * Source: the driver's documentation of cuGreenCtxCreate, cuCtxFromGreenCtx, cuStreamGetCtx_v2 and
- * cuGreenCtxRecordEvent. */
+ * Source: the driver's documentation of cuGreenCtxCreate, cuCtxFromGreenCtx, cuStreamGetCtx_v2, cuCtxRecordEvent and
+ * cuCtxWaitEvent. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,6 @@ struct sim_green {
     uint32_t magic;
     struct sim_context *context;
     unsigned multiprocessors;
-    struct sim_stream *recorder; /* in which events of all streams are recorded */
 };
 
 struct sim_resources {
@@ -28,6 +28,10 @@ struct sim_resources {
 
 static int is_green(CUgreenCtx green) {
     return sim_is_object(green) && green->magic == MAGIC_GREEN;
+}
+
+static int is_event(CUevent event) {
+    return sim_is_object(event) && event->magic == MAGIC_EVENT;
 }
 
 static CUresult open_context(struct sim_green *green, int device) {
@@ -138,8 +142,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc description, CUdevi
     struct sim_green *green = object_get(MAGIC_GREEN, sizeof *green);
     if (!green)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if ((result = open_context(green, index)) ||
-        (result = stream_open(green->context, CU_STREAM_NON_BLOCKING, 0, &green->recorder)))
+    if ((result = open_context(green, index)))
         return result;
     green->multiprocessors = description->multiprocessors;
     green->magic = MAGIC_GREEN;
@@ -154,7 +157,6 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
         return CUDA_ERROR_INVALID_HANDLE;
     green->magic = 0;
     close_context(green->context);
-    stream_close(green->recorder, 1);
     stream_close(green->context->legacy, 1);
     return CUDA_SUCCESS;
 }
@@ -167,6 +169,21 @@ CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
     return CUDA_SUCCESS;
 }
 
+CUresult cuGreenCtxGetId(CUgreenCtx green, unsigned long long *id) {
+    struct sim_context *current;
+    CUresult result = green ? sim_ready() : context_current(&current);
+    if (result)
+        return result;
+    if (!green && !(green = current->green))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!is_green(green))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!id)
+        return CUDA_ERROR_INVALID_VALUE;
+    *id = green->context->id;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority) {
     SIM_ENTER();
     if (!is_green(green) || !stream || flags != CU_STREAM_NON_BLOCKING)
@@ -174,22 +191,77 @@ CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned fla
     return stream_open(green->context, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority, stream);
 }
 
-/* The event waits for all that was submitted, in a stream of its own so that no other work waits with it. */
-CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) {
+static CUresult submit_record(struct sim_context *context, CUevent event, struct sim_stream *stream) {
     struct sim_command *command;
-    SIM_ENTER();
-    if (!is_green(green) || !sim_is_object(event) || event->magic != MAGIC_EVENT ||
-        context_of_memory(event->context) != green->context->primary)
-        return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = capture_check_context(green->context);
+    struct sim_points *points = context_points(context);
+    CUresult result = engine_begin(stream, &command);
     if (result)
-        return result;
-    struct sim_points *points = context_points(green->context);
-    if ((result = engine_begin(green->recorder, &command)))
         return result;
     command->kind = COMMAND_HOST;
     command->host.function = points_await;
     command->host.data = points;
-    result = engine_commit(green->recorder);
-    return result ? result : event_submit(event, green->recorder);
+    result = engine_commit(stream);
+    return result ? result : event_submit(event, stream);
+}
+
+/* The record has a stream of its own, so that no other work waits for all that was submitted. */
+CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
+    struct sim_stream *stream;
+    SIM_ENTER();
+    if (!context_is_valid(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!is_event(event) || context_of_memory(event->context) != context_of_memory(context))
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = capture_check_context(context);
+    if (result || (result = stream_open(context, CU_STREAM_NON_BLOCKING, 0, &stream)))
+        return result;
+    result = submit_record(context, event, stream);
+    stream_close(stream, 0);
+    return result;
+}
+
+/* Calls that wait for room in a stream must not hold the context's lock, so the streams are listed first. */
+static CUresult wait_in_streams(struct sim_context *context, CUevent event) {
+    size_t count = 0;
+    pthread_mutex_lock(&context->lock);
+    for (struct sim_stream *stream = context->streams; stream; stream = stream->next)
+        count++;
+    CUstream *streams = calloc(count + 1, sizeof *streams);
+    count = 0;
+    for (struct sim_stream *stream = context->streams; stream && streams; stream = stream->next)
+        streams[count++] = stream;
+    pthread_mutex_unlock(&context->lock);
+    CUresult result = streams ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count && !result; i++)
+        if (streams[i]->magic == MAGIC_STREAM) /* otherwise it has ended */
+            result = sim_cuStreamWaitEvent(CU_STREAM_LEGACY, streams[i], event, 0);
+    free(streams);
+    return result;
+}
+
+/* A stream that is made later does not wait. */
+CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
+    SIM_ENTER();
+    if (!context_is_valid(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!is_event(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (capture_check_event(event))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    CUresult result = capture_check_context(context);
+    if (!result)
+        result = wait_in_streams(context, event);
+    for (struct sim_context *green = context->greens; green && !result; green = green->next)
+        result = wait_in_streams(green, event);
+    return result;
+}
+
+CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) {
+    SIM_ENTER();
+    return is_green(green) ? cuCtxRecordEvent(green->context, event) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event) {
+    SIM_ENTER();
+    return is_green(green) ? cuCtxWaitEvent(green->context, event) : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -14,10 +14,17 @@
 #include "base/sim.h"
 #include "context/context.h"
 
-static int is_member_of_context(const struct sim_capture *capture, const struct sim_context *context,
-                                int blocking_only) {
+static int has_blocking_member(const struct sim_capture *capture, const struct sim_context *context) {
     for (const struct sim_stream *stream = capture->members; stream; stream = stream->next_member)
-        if (stream->context == context && (stream->is_blocking || !blocking_only))
+        if (stream->context == context && stream->is_blocking)
+            return 1;
+    return 0;
+}
+
+/* A primary context includes its green contexts. */
+static int has_member(const struct sim_capture *capture, const struct sim_context *context) {
+    for (const struct sim_stream *stream = capture->members; stream; stream = stream->next_member)
+        if (stream->context == context || stream->context->primary == context)
             return 1;
     return 0;
 }
@@ -35,7 +42,7 @@ CUresult capture_check_legacy(struct sim_context *context) {
         return result;
     pthread_mutex_lock(&sim.capture_lock);
     for (struct sim_capture *capture = sim.captures; capture; capture = capture->next)
-        if (is_member_of_context(capture, context, 1)) {
+        if (has_blocking_member(capture, context)) {
             capture->invalid = 1;
             result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
@@ -67,7 +74,7 @@ CUresult capture_check_context(struct sim_context *context) {
         return result;
     pthread_mutex_lock(&sim.capture_lock);
     for (struct sim_capture *capture = sim.captures; capture; capture = capture->next)
-        if (is_member_of_context(capture, context, 0)) {
+        if (has_member(capture, context)) {
             capture->invalid = 1;
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
