@@ -75,6 +75,21 @@ def test_a_drain_ends_no_capture_of_a_green_context(green: CudaClient, process: 
     process.wait_until_left(1)
 
 
+def test_work_after_a_sample_holds_the_turn_during_a_capture(green: CudaClient, process: ProcessConnection) -> None:
+    """The event of the sample covers the earlier work only."""
+    process.open(1)
+    green.run("captured = stream(); graph = c_void_p()")
+    assert green.run("wait_for_flag(0)") == 0
+    wait_until(lambda: process.page.report.gpu_ns > 0, what="a sample of the busy time")
+    green.run("flag.value = 1; cuda.cuCtxSynchronize(); flag.value = 0")
+    assert green.run("wait_for_flag(0), cuda.cuStreamBeginCapture_v2(c_void_p(captured), 1)") == [0, 0]
+    process.close_gate(1)
+    assert process.stays_in(CLOSING)
+    assert green.run("cuda.cuStreamEndCapture(c_void_p(captured), byref(graph))") == 0
+    green.run("flag.value = 1")
+    process.wait_until_left(1)
+
+
 def test_work_of_a_destroyed_stream_of_a_green_context_holds_the_turn(
     green: CudaClient, process: ProcessConnection
 ) -> None:

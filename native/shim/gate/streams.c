@@ -148,11 +148,11 @@ static bool record(struct stream_state *state, CUstream stream) {
 }
 
 static enum progress query_green(struct stream_state *state, bool anew) {
-    if (anew || !state->is_recorded) {
-        if (captures_any())
-            return UNKNOWN;
-        state->is_recorded = record(state, DEFAULT);
-    }
+    if (anew)
+        state->is_recorded = false; /* an event of an earlier query does not cover the newest work */
+    if (!state->is_recorded && captures_any())
+        return UNKNOWN;
+    state->is_recorded = state->is_recorded || record(state, DEFAULT);
     return state->is_recorded ? progress_of(REAL(cuEventQuery)(state->event)) : FINISHED;
 }
 
