@@ -28,7 +28,7 @@ OUT, IN, CLOSING, STEP, LEAVING = range(5)  # turn.phase
 BLOCKS, TIME = range(2)  # budget_unit
 FIRST_TURN, LAST_TURN = 1 << 32, 1 << 62  # bounds of turn numbers
 _MEMORY_MODES = ("", *quotas.MEMORY_MODES)  # by number
-_BYPASSING_LIBRARIES = ("NVDEC", "NVENC", "OptiX")  # by bit
+_BYPASSING_LIBRARIES = ("NVDEC", "NVENC", "OptiX", "functions of a newer CUDA")  # by bit
 
 
 class BadPage(ValueError):

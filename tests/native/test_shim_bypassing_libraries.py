@@ -1,9 +1,13 @@
-"""Tests of libraries whose work may pass the gate: they are reported, and mode "swap" evicts nothing any more."""
+"""Tests of libraries whose work may pass the gate: they are reported, and mode "swap" evicts nothing any more.
+
+Functions of a newer CUDA than that of the shim's tables count as one.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +41,24 @@ def test_loaded_libraries_are_reported(client: CudaClient, process: ProcessConne
         client.run(f"ctypes.CDLL({str(folder / file)!r}) and None")
         found.append(name)
         wait_until(lambda: reported(process) == found, what=name)
+
+
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        "cuda.cuLaunchKernel_v9",
+        "cuda.cuGetProcAddress_v9",
+        "cuda.cuGetProcAddress_v2(b'cuLaunchKernel', byref(c_void_p()), 21000, c_uint64(0), byref(c_int()))",
+    ],
+)
+def test_newer_forms_of_functions_are_reported(stub: Any, look_up: str) -> None:
+    client, process = stub(["cuLaunchKernel_v9", "cuGetProcAddress_v9"], STUB_MANAGED="1")
+    process.doorbell()
+    assert reported(process) == []
+    client.run(f"{look_up} and None")
+    wait_until(lambda: reported(process) == ["functions of a newer CUDA"], what="the report")
+    errors = client.end()
+    assert errors.count("neither counted nor held back") == 1 and "stays on the device" in errors
 
 
 def test_mode_swap_keeps_the_memory_of_such_a_process(

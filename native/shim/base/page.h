@@ -51,10 +51,11 @@
 #define GPUSHARE_MEMORY_SWAP 2
 #define GPUSHARE_MEMORY_PLAIN 3
 
-/* report.bypassing_libraries: libraries of NVIDIA whose work may pass the gate. */
+/* report.bypassing_libraries: libraries of NVIDIA whose work may pass the gate, and newer forms of hooked functions. */
 #define GPUSHARE_LIBRARY_NVDEC 1
 #define GPUSHARE_LIBRARY_NVENC 2
 #define GPUSHARE_LIBRARY_OPTIX 4
+#define GPUSHARE_LIBRARY_NEWER 8
 
 /* words of the text of a progress */
 #define GPUSHARE_TEXT_WORDS 8

@@ -62,7 +62,7 @@ const char *hibernation_obstacle(void) {
     if (atomic_load(&is_ending))
         return "the process ends";
     if (bypassing_libraries())
-        return "the process has loaded a library whose work may pass the gate";
+        return "work of the process may pass the gate";
     if (!read_place(&watch.rest))
         return "the main thread of the program is at work";
     return NULL;

@@ -139,7 +139,8 @@ bool primary_context_has_ended(CUdevice device);
 
 /* --- libraries.c: the agent calls it, seldom because it takes a lock of the C library --- */
 
-uint32_t bypassing_libraries(void); /* bits GPUSHARE_LIBRARY_… of those loaded so far, which the page gets too */
+/* bits GPUSHARE_LIBRARY_… of those loaded so far, and of newer forms looked up so far, which the page gets too */
+uint32_t bypassing_libraries(void);
 
 /* --- unhooked.c: entry points that the program has looked up and that are not in the shim's tables --- */
 
@@ -148,6 +149,7 @@ uint32_t bypassing_libraries(void); /* bits GPUSHARE_LIBRARY_… of those loaded
 
 void note_unhooked(const char *name);                   /* the driver has it, and it is no hook's */
 void note_newer_version(const char *name, int version); /* a hook has it, but not in this form */
+bool newer_forms_are_used(void);                        /* the program has looked such a form up */
 int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]);
 void unhooked_after_fork(void);
 

@@ -1,6 +1,6 @@
 /* Libraries of NVIDIA whose work may pass the gate: they reach the device by interfaces of their own besides the
  * driver's public functions. The list of loaded objects is read, because a program may be linked with such a
- * library. */
+ * library. Newer forms of hooked functions pass the gate as well, and count as one more library. */
 #include "driver/driver.h"
 
 #include <link.h>
@@ -51,9 +51,9 @@ uint32_t bypassing_libraries(void) {
     struct search result = {0};
     uint32_t before = found;
     dl_iterate_phdr(search, &result);
-    found |= result.found;
+    found |= result.found | (newer_forms_are_used() ? GPUSHARE_LIBRARY_NEWER : 0);
     PAGE_STORE(the_page()->report.bypassing_libraries, found);
     if (found != before)
-        log_message(LOG_INFO, "found libraries whose work may pass the gate (bits %#x)", found);
+        log_message(LOG_INFO, "found libraries or functions whose work may pass the gate (bits %#x)", found);
     return found;
 }

@@ -17,6 +17,8 @@ static const char *const patterns[] = {
 #undef UNHOOKED
 };
 
+static _Atomic bool newer_is_used;
+
 /* `*` stands for any characters. */
 static bool matches(const char *pattern, const char *text) {
     for (; *pattern != '*'; pattern++, text++)
@@ -42,13 +44,15 @@ static void make_bare(char *name) {
         name[length - 2] = 0;
 }
 
-static bool is_listed(const char *name) {
-    char bare[MAX_UNHOOKED_BYTES];
-    snprintf(bare, sizeof bare, "%s", name);
-    make_bare(bare);
+static bool is_base_of_hook(const char *bare) {
     for (int i = 0; i < HOOK_COUNT; i++)
         if (driver_entries[i].is_hooked && strcmp(driver_entries[i].base, bare) == 0)
-            snprintf(bare, sizeof bare, "%s", name);
+            return true;
+    return false;
+}
+
+/* A form of a hooked function has a pattern only for its full name. */
+static bool is_listed(const char *name, const char *bare) {
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
         if (matches(patterns[i], name) || matches(patterns[i], bare))
             return true;
@@ -68,20 +72,41 @@ static bool record_name(const char *name) {
     return is_new;
 }
 
+/* `text` names the form. */
+static void note_newer_form(const char *text) {
+    atomic_store(&newer_is_used, true);
+    if (record_name(text))
+        log_message(
+            LOG_ERROR,
+            "The program uses a newer CUDA than this version of jupyter-gpushare knows: calls of %s are neither "
+            "counted nor held back. In memory mode swap the memory of this process stays on the device from now on. "
+            "Update jupyter-gpushare.",
+            text);
+}
+
 void note_unhooked(const char *name) {
-    if (is_driver_name(name) && !is_listed(name) && record_name(name))
+    char bare[MAX_UNHOOKED_BYTES];
+    if (!is_driver_name(name))
+        return;
+    snprintf(bare, sizeof bare, "%s", name);
+    make_bare(bare);
+    bool is_hooked = is_base_of_hook(bare);
+    if (is_listed(name, is_hooked ? name : bare))
+        return;
+    if (is_hooked && strcmp(name, bare) != 0)
+        note_newer_form(name);
+    else if (record_name(name))
         log_message(LOG_DEBUG, "pass %s unhooked: an entry point that is not in the tables of this shim", name);
 }
 
 void note_newer_version(const char *name, int version) {
     char text[MAX_UNHOOKED_BYTES];
     snprintf(text, sizeof text, "%.40s of CUDA %d.%d", name, version / 1000, version % 1000 / 10);
-    if (record_name(text))
-        log_message(
-            LOG_ERROR,
-            "The program uses a newer CUDA than this version of jupyter-gpushare knows: calls of %s are neither "
-            "counted nor held back. Update jupyter-gpushare.",
-            text);
+    note_newer_form(text);
+}
+
+bool newer_forms_are_used(void) {
+    return atomic_load(&newer_is_used);
 }
 
 int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]) {

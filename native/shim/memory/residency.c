@@ -70,7 +70,7 @@ static bool evict(uint64_t now, uint64_t *next) {
     if (!shim.mode->evict || (!is_evicting && (!is_due || !account_max_eviction())))
         return true;
     if (!is_evicting && shim.mode->number == GPUSHARE_MEMORY_SWAP && bypassing_libraries()) {
-        log_once(LOG_INFO, "keep memory on the device, because a library whose work passes the gate may use it");
+        log_once(LOG_INFO, "keep memory on the device, because work that passes the gate may use it");
         account_pin();
         return true;
     }
