@@ -282,13 +282,15 @@ test-frameworks: frameworks
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS) tests/frameworks
 
 # The facts come first, at the same time. The facts that fill the card or compare its free memory run one after the other.
-# Each part has a time limit (tests/gpu/conftest.py), and no failure stops the following parts.
+# All parts share one deadline and each part has a limit (tests/gpu/limits.py). No failure stops the following parts.
+CARD_SECONDS := 540
 CARD_PARTS := $(patsubst %,tests/gpu/test_%.py,lookup bypass costs trainings graphs frameworks exits hibernation cgroup benches)
 CARD_PYTEST := $(BIN)/python -m pytest -p no:benchmark
 CARD_FIGURES := DRIVER=gpu GPUSHARE_TEST_FIGURES=$(CURDIR)/build/gpu
 
 test-gpu: env
 	$(call say,'Tests on the real GPU')
+	export GPUSHARE_TEST_DEADLINE=$$(($$(date +%s) + $(CARD_SECONDS))); \
 	$(CARD_FIGURES)/facts $(CARD_PYTEST) -n 6 -m 'not whole_card' tests/driver_facts $(ARGS); facts=$$?; \
 	$(CARD_FIGURES)/memory_facts $(CARD_PYTEST) -m whole_card tests/driver_facts $(ARGS) || facts=$$?; \
 	$(CARD_FIGURES) $(CARD_PYTEST) $(CARD_PARTS) $(ARGS) && exit $$facts

@@ -1,4 +1,4 @@
-"""Report of a run on a card, with the observations of each fact (`harness.py`)."""
+"""Report and time limits of a run on a card, with the observations of each fact (`harness.py`)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from ..gpu.limits import register_limits
 from ..gpu.report import register_report
 from .harness import observations
 
 
 def pytest_configure(config: pytest.Config) -> None:
     register_report(config)
+    register_limits(config)
 
 
 def record_observations(folder: Path, record: Callable[[str, object], None]) -> None:

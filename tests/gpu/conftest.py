@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,49 +11,13 @@ from ..conftest import gpu_problem
 from ..driver_facts.harness import IS_GPU
 from ..system.system_host import system_host
 from .card_host import WORKING_SET, CardHost
-from .report import part_of, register_report
-
-# Seconds of each part on a card. The number bounds each test, and the later tests of the part are skipped.
-PART_SECONDS = {
-    "lookup": 20,
-    "bypass": 60,
-    "driver_facts": 120,  # of each worker
-    "costs": 30,
-    "trainings": 70,
-    "graphs": 20,
-    "frameworks": 130,
-    "exits": 90,
-    "hibernation": 60,
-    "cgroup": 50,
-    "benches": 200,
-}
-MAX_SECONDS = 500  # of all parts; tests that would begin later are skipped
-
-
-class PartLimits:
-    """Plugin that bounds the time of each part and of the run, so that a part that hangs does not stop the others."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._parts: dict[str, float] = {}
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            item.add_marker(pytest.mark.timeout(PART_SECONDS[part_of(item.nodeid)]))
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        now, part = time.monotonic(), part_of(item.nodeid)
-        if now - self._parts.setdefault(part, now) > PART_SECONDS[part]:
-            pytest.skip(f"the part {part} has used its {PART_SECONDS[part]} s")
-        if now - self._began > MAX_SECONDS:
-            pytest.skip(f"the parts before have used the {MAX_SECONDS} s of the run")
+from .limits import register_limits
+from .report import register_report
 
 
 def pytest_configure(config: pytest.Config) -> None:
     register_report(config)
-    if IS_GPU:
-        config.pluginmanager.register(PartLimits())
+    register_limits(config)
 
 
 @pytest.fixture
