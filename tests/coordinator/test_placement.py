@@ -53,7 +53,7 @@ def test_placement_options_choose_the_device(two: CoordinatorProcess) -> None:
     assert register(two, "d", f"device={B}") == [B]
     assert (two.client("a") or {})["labels"] == {"affinity": "pair"}
     reason, message = refused(two, "e", "affinity=pair share=0.6")
-    assert reason == "placement_failed"
+    assert reason == "no_room"
     assert "has 0.5 of its share left" in message
 
 

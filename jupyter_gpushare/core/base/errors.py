@@ -33,6 +33,12 @@ class PlacementFailed(Refused):
     reason = "placement_failed"
 
 
+class NoRoom(PlacementFailed):
+    """A request that would be admitted without the clients that are there now, so that waiting may help."""
+
+    reason = "no_room"
+
+
 class UnknownClient(Refused):
     reason = "unknown_client"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...units import format_size
 from .request import PlacementRequest
@@ -103,6 +103,19 @@ class DeviceAllocations:
             return ""
         left = max(0, int(bound) - self.allocated_memory)
         return f"has at most {format_size(left, math.floor)} left of the {format_size(bound)} that may be asked for"
+
+    def admits_when_empty(self, request: PlacementRequest, oversubscription: float | None) -> bool:
+        """Return whether the device would take the request without its present clients."""
+        empty = replace(
+            self,
+            clients={},
+            guaranteed_share=0.0,
+            allocated_memory=0,
+            allocated_share=0.0,
+            anti_affinities=Counter(),
+            exclusions=Counter(),
+        )
+        return not (empty.rejection_reason(request) or empty.missing_memory(request, oversubscription))
 
     def has_room(self, request: PlacementRequest) -> bool:
         """Return whether the request oversubscribes nothing on the device."""

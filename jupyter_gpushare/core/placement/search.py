@@ -5,12 +5,13 @@ The request's labels, the tenants' topology cells and the free room decide which
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sortedcontainers import SortedList
 
-from ..base.errors import PlacementFailed, Refused, TooManyDevices
+from ..base.errors import NoRoom, PlacementFailed, Refused, TooManyDevices
 from .device_allocations import EPSILON, FULL_DEVICE, DeviceAllocations
 from .guarantees import Guarantees
 from .request import PlacementRequest
@@ -252,4 +253,15 @@ class PlacementSearch:
             reason = self._rejection_reason(device, query) or device.missing_memory(request, self.oversubscription)
             reasons.append(f"{self.display_name(device.uuid)} {reason or 'is free, but too few other devices are'}")
         shown = "; ".join(reasons) + (f"; and {len(asked) - _MAX_REASONS} more" if len(asked) > _MAX_REASONS else "")
-        return PlacementFailed(f"no {request.gpus} device{'s' if request.gpus > 1 else ''} for {request}: {shown}")
+        error = NoRoom if self._admits_later(asked, query) else PlacementFailed
+        return error(f"no {request.gpus} device{'s' if request.gpus > 1 else ''} for {request}: {shown}")
+
+    def _admits_later(self, devices: Iterable[DeviceAllocations], query: PlacementQuery) -> bool:
+        """Return whether enough devices of one node would take the request without their present clients."""
+        nodes = Counter(
+            device.node
+            for device in devices
+            if device.admits_when_empty(query.request, self.oversubscription)
+            and not (query.uses_own_cells and self.owner(device.uuid) != query.tenant)
+        )
+        return max(nodes.values(), default=0) >= query.request.gpus

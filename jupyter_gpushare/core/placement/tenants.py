@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...units import format_size, size_word
-from ..base.errors import PlacementFailed, Refused
+from ..base.errors import NoRoom, PlacementFailed, Refused
 from ..base.quota import Quota
 from .topology_cells import LEVELS
 
@@ -101,7 +101,7 @@ class Tenants:
         where = f"tenant {tenant!r}"
         others = [use for other, use in self._uses[tenant].items() if other != client]
         if known.max_clients is not None and client not in self._uses[tenant] and len(others) >= known.max_clients:
-            raise PlacementFailed(
+            raise (NoRoom if known.max_clients else PlacementFailed)(
                 f"{where} has {len(others)} clients: allowed are {known.max_clients}; end one of them first"
             )
         if quota.limit > known.limit:
@@ -115,7 +115,8 @@ class Tenants:
             taken = sum(others)
             if taken + quota.share * gpus > known.share + 1e-9:
                 left = max(0.0, known.share - taken) / gpus
-                raise PlacementFailed(
+                fits_alone = quota.share * gpus <= known.share + 1e-9
+                raise (NoRoom if fits_alone else PlacementFailed)(
                     f"share={quota.share:g} of {gpus} device{'s' if gpus > 1 else ''} is above what {where} has left: "
                     f"{taken:g} of {known.share:g} are taken, allowed is up to {left:g}"
                 )

@@ -14,6 +14,7 @@ class Register(Request, tag="register", frozen=True, kw_only=True):
 
     Result: `{"client", "devices": [uuid], "known": bool}`.
     The coordinator refuses more `gpus` than there are devices ("too_many_devices").
+    A refusal for lack of room, which the end of other clients makes, has the reason "no_room".
     With `ends_with_sender`, the sending process is the client's program: its end unregisters the client.
     """
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from jupyter_gpushare.core.base.errors import Refused, TooManyDevices
+from jupyter_gpushare.core.base.errors import NoRoom, Refused, TooManyDevices
 from jupyter_gpushare.core.placement import STRATEGIES, PlacementRequest, PlacementSettings
 from jupyter_gpushare.units import format_size
 
@@ -154,6 +156,37 @@ def test_a_client_gets_one_slice_at_most() -> None:
         place_client(placement, "three", gpus=3)
     with pytest.raises(Refused, match=r"device 2 \(Slice\) is a MIG slice, of which a client can use only one"):
         place_client(placement, "mixed", devices=("d0", "s0"), gpus=2)
+
+
+@pytest.mark.parametrize(
+    ("request_options", "may_wait"),
+    [
+        ({"share": 0.6}, True),
+        ({"share": 0.6, "gpus": 2}, True),
+        ({"anti_affinity": "spread"}, True),
+        ({"exclusion": "mine"}, True),
+        ({"memory": 60 * GIB}, True),
+        ({"share": 0.6, "devices": ("d1",)}, True),
+        ({"share": 0.6, "devices": ("failed",)}, False),
+        ({"memory": 100 * GIB}, False),
+        ({"devices": ("H100",)}, False),
+    ],
+)
+def test_a_refusal_for_the_clients_that_are_there_has_a_reason_of_its_own(
+    request_options: dict[str, Any], may_wait: bool
+) -> None:
+    placement = make_placement(2, PlacementSettings(oversubscription=1.0))
+    placement.add_device("failed", "Failed", MEMORY)
+    placement.fail("failed", "Xid 79")
+    for name in ("a", "b"):
+        place_client(placement, name, share=0.5, anti_affinity="spread", memory=40 * GIB)
+    with pytest.raises(Refused) as refused:
+        place_client(placement, "c", **request_options)
+    assert isinstance(refused.value, NoRoom) == may_wait
+    placement.remove("a")
+    placement.remove("b")
+    if may_wait:
+        assert place_client(placement, "c", **request_options)
 
 
 def test_unknown_device_is_refused_with_the_available_ones() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.core.base.errors import Refused
+from jupyter_gpushare.core.base.errors import NoRoom, Refused
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.placement import Placement, PlacementRequest, PlacementSettings, Tenant
 from jupyter_gpushare.core.placement.tenants import Tenants, tenant_from_mapping
@@ -48,6 +48,19 @@ def test_no_client_is_above_its_tenants_ceiling(placement: Placement, quota: dic
     come(placement, "a")
     with pytest.raises(Refused, match=message):
         placement.change("a", PlacementRequest(), Quota(**{"limit": 0.8, "memory": 20 * GIB, **quota}))
+
+
+def test_a_tenant_at_its_ceiling_may_wait_for_the_end_of_a_client(placement: Placement) -> None:
+    for name in "abc":
+        come(placement, name, share=0.5)
+    with pytest.raises(NoRoom, match="has 3 clients"):
+        come(placement, "d")
+    placement.remove("a")
+    with pytest.raises(NoRoom, match=r"share=0.8 .* allowed is up to 0.5"):
+        come(placement, "d", share=0.8)
+    with pytest.raises(Refused, match=r"share=0.8 of 2 devices") as refused:
+        come(placement, "d", share=0.8, gpus=2)
+    assert not isinstance(refused.value, NoRoom)
 
 
 def test_shares_together_are_within_the_ceiling(placement: Placement) -> None:
