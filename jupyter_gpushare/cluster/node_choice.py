@@ -5,6 +5,7 @@ The coordinator of a node still places the kernel on its devices, and may refuse
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections import Counter
@@ -12,9 +13,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from .channel.messages import Coordinator, NodeError
+from .node_connection import CONNECTIONS
+from .settings import GpuShareCluster
+
 Snapshot = Mapping[str, Any]
 IDLE: Snapshot = {"devices": [], "clients": []}  # of a node whose coordinator does not run, because it has no clients
 _ACTIVE_PHASES = {"waiting", "running", "draining", "overrun"}
+
+
+_ANSWER_SECONDS = 20.0  # for a busy node, whose agent or coordinator may have to start first
+_SILENT_NODE_SECONDS = 5.0  # for a node that has not answered the last time
+
+
+class SnapshotRequests:
+    """Requests for the snapshots of nodes. A node that does not answer delays only one start for a long time."""
+
+    def __init__(self) -> None:
+        self._silent: set[str] = set()
+
+    async def all(self, nodes: Sequence[str], settings: GpuShareCluster) -> dict[str, Snapshot | None]:
+        """Return the snapshots of the nodes. None: the node has not answered in time."""
+        found = await asyncio.gather(*(self._one(node, settings) for node in nodes))
+        return dict(zip(nodes, found, strict=True))
+
+    async def _one(self, node: str, settings: GpuShareCluster) -> Snapshot | None:
+        snapshot: Snapshot | None = None
+        try:
+            connection = await asyncio.to_thread(CONNECTIONS.connection, node, settings.command(node))
+            answer = asyncio.wrap_future(connection.request(Coordinator(message={"type": "status"})))
+            snapshot = await asyncio.wait_for(answer, _SILENT_NODE_SECONDS if node in self._silent else _ANSWER_SECONDS)
+        except NodeError as error:
+            snapshot = IDLE if error.reason == "unreachable" else None
+        except asyncio.TimeoutError:
+            pass
+        (self._silent.add if snapshot is None else self._silent.discard)(node)
+        return snapshot
 
 
 class StartsInProgress:

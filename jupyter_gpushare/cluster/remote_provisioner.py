@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -24,7 +25,6 @@ from ..launch.kernel_env import Identity
 from . import kernel_records
 from .channel.messages import (
     PORT_NAMES,
-    Coordinator,
     Ended,
     Forget,
     Move,
@@ -38,20 +38,21 @@ from .channel.messages import (
 )
 from .kernel_move import KernelMove
 from .kernel_records import KernelRecord
-from .node_choice import IDLE, Snapshot, StartsInProgress, order_nodes
+from .node_choice import SnapshotRequests, StartsInProgress, order_nodes
 from .node_connection import CONNECTIONS
 from .remote_kernel import UNREACHABLE, RemoteKernel
 from .requesting_provisioner import RequestingProvisioner
+from .start_queue import START_QUEUE, WaitingStart
 
 _REQUEST_SECONDS = 5.0
 _LOGGED_LINES = 20  # of a kernel that has ended unexpectedly
-_SNAPSHOT_SECONDS = 5.0  # for the answer of a node among several
 _UNKNOWN_STATUS = 1  # the exit status that managers get for an unknown one
 _END_REASONS = {
     "orphan": "no Jupyter server waited for it",
     "unknown_kernel": "its files are no longer on the node",
 }
 _starts = StartsInProgress()  # of this server
+_snapshots = SnapshotRequests()
 
 
 class RemoteProvisioner(RequestingProvisioner):
@@ -68,6 +69,7 @@ class RemoteProvisioner(RequestingProvisioner):
         self._start_request: Callable[[str, Mapping[str, int]], Start]  # of the last start
         self._loop: asyncio.AbstractEventLoop  # of the kernel manager
         self._restart_task: asyncio.Task[None] | None = None
+        self._waiting: WaitingStart | None = None
 
     @property
     def has_process(self) -> bool:
@@ -129,18 +131,55 @@ class RemoteProvisioner(RequestingProvisioner):
             if record is None:
                 raise NodeError(f"another Jupyter server has the kernel {self.kernel_id}", "has_server")
             return self._adopt(record)
-        return self._take_moved_kernel() or await self._start_on_a_node()
+        return self._take_moved_kernel() or await self._start_with_room()
 
-    async def _start_on_a_node(self) -> KernelConnectionInfo:
-        """Start the kernel on the first node that takes it, first of all on its node so far. Raise NodeError."""
+    async def _start_with_room(self) -> KernelConnectionInfo:
+        """Start the kernel on a node, and wait until a node has room for it. Raise NodeError."""
+        nodes, seconds = self._candidates(), self.settings.room_seconds
+        refusal = ""
+        if not (seconds and START_QUEUE.has_rivals(nodes)):
+            try:
+                return await self._start_on_a_node()
+            except NodeError as error:
+                if error.reason != "no_room" or not seconds:
+                    raise
+                refusal = str(error)
+        start = WaitingStart(self.kernel_id or "", self.client_label, self._session, nodes, refusal)
+        self.log.info("kernel %s waits for a node with room: %s", self.kernel_id, refusal or "other starts wait")
+        self._waiting = start
+        try:
+            look = functools.partial(_snapshots.all, settings=self.settings)
+            return await START_QUEUE.wait(start, self._start_in_turn, look, seconds)
+        finally:
+            self._waiting = None
+
+    async def _start_in_turn(self) -> KernelConnectionInfo:
+        """Start the kernel, and end it again if its start has been cancelled meanwhile. Raise NodeError."""
+        start = self._waiting
+        info = await self._start_on_a_node(logging.DEBUG)
+        if start is not None and start.cancellation and self._kernel is not None:
+            self._kernel.discard()
+            self._kernel = self.node_pid = None
+            kernel_records.remove(self.kernel_id)
+            raise NodeError(start.cancellation, "cancelled")
+        return info
+
+    async def _start_on_a_node(self, level: int = logging.WARNING) -> KernelConnectionInfo:
+        """Start the kernel on the first node that takes it, first of all on its node so far. Raise NodeError.
+
+        `level` is that of the records about nodes that do not take the kernel.
+        """
         failures: list[tuple[str, NodeError]] = []
         before, ports = self._chosen, self._ports
         nodes = await self._nodes_in_order()
         if before:
             nodes = [before, *(node for node in nodes if node != before)]
+        has_no_room = False
         unshared: list[str] = []  # nodes that may start the kernel without sharing, if no other node starts it
         for node in itertools.chain(nodes, unshared):
             must_share = len(nodes) > 1 and node not in unshared
+            if node in unshared and has_no_room:
+                break  # and wait for the node that has no room yet
             is_other = bool(before) and node != before
             self._chosen, self._ports = node, {} if is_other else ports
             try:
@@ -158,32 +197,29 @@ class RemoteProvisioner(RequestingProvisioner):
             except NodeError as error:
                 if must_share and error.reason == "unshared":
                     unshared.append(node)
+                has_no_room |= error.reason == "no_room"
                 failures.append((node, error))
-                self.log.warning("cannot start kernel %s on %s: %s", self.kernel_id, node, error)
+                self.log.log(level, "cannot start kernel %s on %s: %s", self.kernel_id, node, error)
         self._chosen, self._ports = before, ports
         if len(failures) == 1:
             raise failures[0][1]
         reasons = "; ".join(f"{node}: {error}" for node, error in failures)
+        if has_no_room:
+            raise NodeError(f"no node has room for the kernel: {reasons}", "no_room")
         raise NodeError(f"no node has started the kernel: {reasons}", "no_node")
 
     async def _nodes_in_order(self) -> Sequence[str]:
         """Return the nodes that may have the kernel, the best one first."""
-        nodes = [self.node] if self.node else list(self.settings.all_nodes)
+        nodes = self._candidates()
         if len(nodes) == 1:
             return nodes
-        snapshots = await asyncio.gather(*map(self._snapshot, nodes))
-        return order_nodes(dict(zip(nodes, snapshots, strict=True)), self.gpus, _starts.by_node)
+        snapshots = await _snapshots.all(nodes, self.settings)
+        if self._waiting and any(snapshots.values()):  # a node that is lost would delay the other waiting starts
+            snapshots = {node: snapshot for node, snapshot in snapshots.items() if snapshot}
+        return order_nodes(snapshots, self.gpus, _starts.by_node)
 
-    async def _snapshot(self, node: str) -> Snapshot | None:
-        """Return the snapshot of a node's coordinator; None: the node has not answered in time."""
-        loop = asyncio.get_running_loop()
-        try:
-            connection = await loop.run_in_executor(None, CONNECTIONS.connection, node, self.settings.command(node))
-            answer = connection.request(Coordinator(message={"type": "status"}))
-            snapshot: Snapshot = await self._answer(answer, _SNAPSHOT_SECONDS)
-        except NodeError as error:
-            return IDLE if error.reason == "unreachable" else None
-        return snapshot
+    def _candidates(self) -> Sequence[str]:
+        return [self.node] if self.node else self.settings.all_nodes
 
     async def _start_here(self, request: Start) -> KernelConnectionInfo:
         """Start the kernel on the chosen node. Raise NodeError."""
@@ -313,6 +349,8 @@ class RemoteProvisioner(RequestingProvisioner):
 
     async def cleanup(self, restart: bool = False) -> None:
         """Remove the files of a kernel that has ended from the node, and its client if it does not restart."""
+        if self._waiting is not None:
+            START_QUEUE.cancel(self.kernel_id, "the kernel restarts or ends while its start waits for a node")
         if self.node_pid is None:
             return
         self.node_pid = None

@@ -73,6 +73,12 @@ class GpuShareCluster(Configurable):
         help="Time after which a kernel counts as ended whose node does not answer, and starts anew on another node. "
         '"0": never, so that nothing is lost when the node answers again.',
     )
+    room_timeout = Unicode(
+        "10min",
+        config=True,
+        help="Time for which a kernel's start waits for a node with room, before the start fails. "
+        '"0": the start fails at once.',
+    )
     start_timeout = Unicode("60s", config=True, help="Time within which a node agent and a kernel must start.")
 
     @validate("engine")
@@ -102,7 +108,7 @@ class GpuShareCluster(Configurable):
             )
         return str(proposal["value"])
 
-    @validate("orphan_timeout", "node_timeout", "start_timeout")
+    @validate("orphan_timeout", "node_timeout", "room_timeout", "start_timeout")
     def _check_time(self, proposal: dict[str, Any]) -> str:
         name = proposal["trait"].name
         try:
@@ -120,6 +126,10 @@ class GpuShareCluster(Configurable):
     def all_nodes(self) -> Sequence[str]:
         """Names of the nodes; this host if the setting has none."""
         return list(self.nodes) or [_LOCAL_NODE]
+
+    @property
+    def room_seconds(self) -> float:
+        return units.parse_duration(self.room_timeout)
 
     @property
     def start_seconds(self) -> float:

@@ -55,6 +55,10 @@ class TooManyDevices(ValueError):
     """Request for devices that the placement cannot give; the message lists the devices."""
 
 
+class NoRoom(ValueError):
+    """Request for devices that have no room for the client at present; the message has the reasons."""
+
+
 class Identity(NamedTuple):
     """Public id of a client, and the secret token that proves that a process belongs to the client."""
 
@@ -99,6 +103,7 @@ def register_client(
     settings: Sequence[str] = (),
     wait: float = 3.0,
     own_program: bool = False,
+    needs_room: bool = False,
 ) -> Registration:
     """Register a client, and start a coordinator if none answers. Block for at most about `wait` seconds.
 
@@ -110,6 +115,7 @@ def register_client(
 
     Raise TooManyDevices for such a program with a request for devices that it cannot get.
     A kernel with such a request starts, with a note.
+    Raise NoRoom with `needs_room` if the devices have no room for the client at present.
     """
     from ..wire import client, messages
 
@@ -137,8 +143,11 @@ def register_client(
     except client.Unreachable as error:
         return result._replace(note=f"unreachable: {_one_line(error)}")
     except (client.CoordinatorError, address.BadAddress) as error:
-        if own_program and getattr(error, "reason", "") in ("too_many_devices", "placement_failed"):
+        reason = getattr(error, "reason", "")
+        if own_program and reason in ("too_many_devices", "placement_failed", "no_room"):
             raise TooManyDevices(str(error)) from None
+        if needs_room and reason == "no_room":
+            raise NoRoom(_one_line(error)) from None
         return result._replace(note=f"refused: {_one_line(error)}")
     config = status.get("config", {})
     is_simulated = is_simulated or (simulate is None and bool(config.get("simulate")))

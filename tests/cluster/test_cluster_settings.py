@@ -48,6 +48,7 @@ def test_a_command_of_ones_own_is_an_engine() -> None:
         ({"ports": "5000-4000"}, "is no range of ports"),
         ({"orphan_timeout": "soon"}, "'soon' is not a duration"),
         ({"start_timeout": "-1"}, "'-1' is not a duration"),
+        ({"room_timeout": "soon"}, "'soon' is not a duration"),
         ({"start_timeout": "0s"}, "start_timeout: '0s' leaves no time for a start: allowed is a duration above 0"),
     ],
 )

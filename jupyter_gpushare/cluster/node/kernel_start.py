@@ -27,8 +27,7 @@ from ..channel.messages import PORT_NAMES, Connection, NodeError, Start, Started
 from . import keeper, kernel_moves, orphan
 from .kernel_folder import KernelFolder, all_kernels
 
-_REGISTRATION_SECONDS = 3.0
-_MOVE_REGISTRATION_SECONDS = 20.0  # which may start a coordinator, while the old kernel still has the variables
+_REGISTRATION_SECONDS = 20.0  # which a busy node may need to start a coordinator
 _ENCRYPTING_IPYKERNEL = (7, 3)  # the first version that obeys the keys in a connection file
 
 
@@ -86,17 +85,22 @@ def _check_encryption(request: Start) -> None:
 
 
 def _register(request: Start, identity: kernel_env.Identity) -> kernel_env.Registration:
+    """Register the client of the kernel. Raise NodeError if the node has no room for the client at present."""
     client = request.client
-    return kernel_env.register_client(
-        identity,
-        label=client.label,
-        quota=client.quota,
-        gpus=client.gpus,
-        simulate=client.simulate,
-        memory_mode=client.memory_mode,
-        settings=client.settings,
-        wait=_MOVE_REGISTRATION_SECONDS if request.move else _REGISTRATION_SECONDS,
-    )
+    try:
+        return kernel_env.register_client(
+            identity,
+            label=client.label,
+            quota=client.quota,
+            gpus=client.gpus,
+            simulate=client.simulate,
+            memory_mode=client.memory_mode,
+            settings=client.settings,
+            wait=_REGISTRATION_SECONDS,
+            needs_room=True,
+        )
+    except kernel_env.NoRoom as error:
+        raise NodeError(f"the node has no room for the kernel: {error}", "no_room") from None
 
 
 def _node_environment(request: Start, folder: KernelFolder) -> dict[str, str]:
