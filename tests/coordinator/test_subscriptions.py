@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import contextlib
 from collections.abc import Callable
 from unittest.mock import Mock
 
@@ -18,34 +18,35 @@ from jupyter_gpushare.coordinator.views.subscriptions import (
 )
 from jupyter_gpushare.core.base.errors import Refused
 
+from ..hostile.virtual_loop import VirtualLoop
 
-@pytest.mark.exclusive
+
 @pytest.mark.parametrize(("cost", "min_count", "max_count"), [(0.0, 2, 11), (0.02, 1, 4)])
 def test_snapshots_are_sent_after_turns(cost: float, min_count: int, max_count: int) -> None:
     """Slow snapshots are sent less often, so that most of the coordinator's time is for turns."""
+    loop = VirtualLoop()
     taken = 0
 
     def build(changed_clients: set[str]) -> SnapshotSteps:
         nonlocal taken
         yield
         taken += 1
-        until = time.monotonic() + cost
-        while time.monotonic() < until:
-            pass
+        loop.wait(cost)
         return {"devices": [], "clients": [], "config": {"taken": taken}, "coordinator": {}}
 
     async def follow() -> int:
         subscriptions = SnapshotSubscriptions(build, dict)
         connection = Mock(user="ada", admin=True, is_congested=False)
         subscriptions.subscribe(connection, lambda views: None)
-        until = asyncio.get_running_loop().time() + 1.0
-        while asyncio.get_running_loop().time() < until:
+        until = loop.time() + 1.0
+        while loop.time() < until:
             subscriptions.schedule_publication()
             await asyncio.sleep(0.005)
         subscriptions.close()
         return int(connection.send.call_count)
 
-    assert min_count <= asyncio.run(follow()) <= max_count
+    with contextlib.closing(loop):
+        assert min_count <= loop.run_until_complete(follow()) <= max_count
 
 
 def test_slow_subscriber_gets_its_snapshot_later_without_repeats_to_others() -> None:

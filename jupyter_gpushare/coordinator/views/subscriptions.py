@@ -42,7 +42,8 @@ class SnapshotSubscriptions:
         self._requesters: list[Connection] = []  # of the snapshot in progress
         self._publication_due = False
         self._changed_clients: set[str] = set()
-        self._seconds_spent = 0.0
+        self._seconds_spent = 0.0  # on the snapshot in progress, or on the last one
+        self._seconds_before = 0.0  # on the snapshot before that one
         self._work: ChunkedWork | None = None
 
     def __iter__(self) -> Iterator[Connection]:
@@ -87,7 +88,8 @@ class SnapshotSubscriptions:
         if self._work and not self._work.is_finished:
             self._changed_clients.update(clients)
         if self._subscribers and self._timer is None:
-            pause = max(MIN_INTERVAL_SECONDS, min(_MAX_PAUSE_SECONDS, PAUSE_FACTOR * self._seconds_spent))
+            seconds = max(self._seconds_spent, self._seconds_before)  # a snapshot in progress may have just begun
+            pause = max(MIN_INTERVAL_SECONDS, min(_MAX_PAUSE_SECONDS, PAUSE_FACTOR * seconds))
             self._timer = asyncio.get_running_loop().call_later(pause, self._on_publication_due)
 
     def close(self) -> None:
@@ -116,7 +118,8 @@ class SnapshotSubscriptions:
             requests, self._requests = self._requests, []
             new_subscribers, self._new_subscribers = self._new_subscribers, set()
             due, self._publication_due = self._publication_due, False
-            subscribers, self._seconds_spent = set(self._subscribers), 0.0
+            subscribers = set(self._subscribers)
+            self._seconds_before, self._seconds_spent = self._seconds_spent, 0.0
             self._requesters = [connection for connection, _ in requests if connection]
             self._changed_clients = set()
             try:
