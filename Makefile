@@ -136,7 +136,6 @@ PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript lint-prose
 # Parts run at the same time, and the output of each part stays in one piece.
 PARALLEL_PARTS := --jobs=$(or $(filter-out 0,$(JOBS)),1) --output-sync=target
 # The browser tests mostly wait, so one more part than processors keeps all processors busy.
-# The last part has the tests that compare times, so no other part runs at the same time.
 BEFORE_PYTEST := ui sanitize-short jest $(PARTS_OF_LINT)
 
 test: env

@@ -131,7 +131,6 @@ def test_unified_memory_takes_host_memory_once(cuda: Cuda) -> None:
     assert abs(host_bytes_used() - before) < SIZE // 8
 
 
-@pytest.mark.exclusive
 @pytest.mark.whole_card
 @on_driver()
 def test_a_prefetch_holds_its_caller(cuda: Cuda) -> None:
@@ -145,17 +144,19 @@ def test_a_prefetch_holds_its_caller(cuda: Cuda) -> None:
     cuda.launch("fill_f32", memory, 1.0, SIZE // 4)
     cuda.cuCtxSynchronize()
 
-    def fraction(on_device: bool) -> float:
+    def seconds(on_device: bool) -> tuple[float, float]:
+        """Return the seconds of the call, and of the call with its copies."""
         began = time.monotonic()
         cuda.cuMemPrefetchAsync(memory, SIZE, location(cuda, on_device), 0, 0)
         called = time.monotonic()
         cuda.cuCtxSynchronize()
-        return (called - began) / (time.monotonic() - began)
+        return called - began, time.monotonic() - began
 
-    held = [(fraction(False), fraction(True)) for _ in range(5)]
-    to_host, to_device = (sorted(column)[2] for column in zip(*held, strict=True))
-    assert to_host > 0.8, held
-    assert 0.25 < to_device < 0.75, held
+    measured = [(*seconds(False), *seconds(True)) for _ in range(8)]
+    # A busy machine makes some calls and copies slower, and none faster.
+    host_call, to_host, device_call, to_device = (min(column) for column in zip(*measured, strict=True))
+    assert host_call > 0.8 * to_host, measured
+    assert 0.25 < device_call / to_device < 0.75, measured
 
 
 @on_driver()

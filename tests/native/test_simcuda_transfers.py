@@ -27,6 +27,7 @@ from .test_simcuda import elapsed
 from .test_simcuda_multiprocess import go, read_line
 
 SIZE = 64 * MIB
+FEW = 8 * MIB
 # Slow enough that a busy test machine makes little difference: 64 MiB take 64 ms pinned, 128 ms pageable.
 SLOW = """
 [device]
@@ -63,26 +64,24 @@ def test_a_device_may_keep_the_memory_of_pages_on_the_host(tmp_path: Path) -> No
     assert process.returncode == 0, newest_observations(tmp_path)
 
 
-def timed(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test of times as exclusive, and skip it under a sanitizer, because both change the times of copies."""
-    return pytest.mark.exclusive(
-        pytest.mark.skipif(bool(sanitizers.KIND), reason="the sanitizer changes the measured times")(test)
-    )
+timed = pytest.mark.skipif(bool(sanitizers.KIND), reason="the sanitizer changes the measured times")
 
 
-def takes(function: Callable[[], object], expected: float, times: int = 8) -> bool:
-    """Assert that the fastest run takes `expected` seconds. A busy machine makes some runs slower and none faster."""
-    found = []
-    while len(found) < times and (not found or min(found) > 1.6 * expected):
-        start = time.monotonic()
-        function()
-        found.append(time.monotonic() - start)
-    assert expected - SLACK <= min(found) <= 1.6 * expected, found
+def takes(function: Callable[[], object], expected: float, below: float = 0.0, times: int = 20) -> bool:
+    """Assert that the fastest run takes `expected` seconds, and less than `below`, or than twice as long.
+
+    A busy machine makes some runs slower and none faster.
+    """
+    below = below or 2 * expected
+    found: list[float] = []
+    while len(found) < times and min(found, default=below) >= below:
+        found.append(elapsed(function))
+    assert expected - SLACK <= min(found) < below, found
     return True
 
 
-def advise(cuda: Cuda, memory: Any, advice: int, on_device: bool) -> None:
-    cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(advice), location(cuda, on_device))
+def advise(cuda: Cuda, memory: Any, advice: int, on_device: bool, size: int = SIZE) -> None:
+    cuda.cuMemAdvise(memory, size, cuda.driver.CUmem_advise(advice), location(cuda, on_device))
 
 
 def touch(cuda: Cuda, memory: Any, size: int = SIZE) -> None:
@@ -231,20 +230,22 @@ def test_faults_follow_advice(machine: dict[str, str]) -> None:
 
 
 def costs(cuda: Cuda) -> None:
-    memory = cuda.cuMemAllocManaged(SIZE, 1)
-    first = elapsed(lambda: touch(cuda, memory))  # nothing to move
-    faults = []
+    memories = [cuda.cuMemAllocManaged(FEW, 1) for _ in range(4)]
+    first = min([elapsed(lambda memory=memory: touch(cuda, memory, FEW)) for memory in memories])  # nothing to move
+    memory, faults = memories[0], []
     for _ in range(3):
-        prefetch(cuda, memory, SIZE, False)
-        faults.append(elapsed(lambda: touch(cuda, memory)))
+        prefetch(cuda, memory, FEW, False)
+        faults.append(elapsed(lambda: touch(cuda, memory, FEW)))
     assert first < min(faults) >= 0.256 - SLACK
-    prefetch(cuda, memory, SIZE, False)
-    advise(cuda, memory, ACCESSED_BY, True)
+    prefetch(cuda, memory, FEW, False)
+    advise(cuda, memory, ACCESSED_BY, True, FEW)
     for _ in range(3):  # over the link, every time
-        assert elapsed(lambda: touch(cuda, memory)) >= 0.064 - SLACK
-    assert takes(lambda: touch(cuda, memory), 0.064)
+        assert elapsed(lambda: touch(cuda, memory, FEW)) >= 0.064 - SLACK
+    assert takes(lambda: touch(cuda, memory, FEW), 0.064, below=0.256)  # the time of faults
 
 
 @timed
 def test_faults_are_slow_first_touches_are_not_and_remote_access_costs_every_time(machine: dict[str, str]) -> None:
+    """The time is stretched, so that the link takes much longer than the processor, which computes the launches."""
+    Path(machine["GPUSHARE_SIM_CONFIG"]).write_text(f"time_scale = {SIZE // FEW}\n{SLOW}")
     run(costs, machine)

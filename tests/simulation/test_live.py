@@ -17,9 +17,7 @@ from jupyter_gpushare.simulation.workloads import traces
 from jupyter_gpushare.simulation.workloads.workload import Cell, DeviceModel, Participant, Workload
 from jupyter_gpushare.wire.client import Client
 
-from ..support import tier
-
-WORK, QUANTUM = tier.strength(2.0, 3.0), 0.5  # real seconds of each client's GPU work, and of a turn
+WORK, QUANTUM = 3.0, 0.5  # real seconds of each client's GPU work, and of a turn
 PIECE = 1 << 21
 LINK = 25e9 / memory_holders.TIME_FACTOR  # bytes per real second, of the simulated card
 
@@ -48,8 +46,8 @@ def simulated(size: int, work: float) -> float:
 
 
 @pytest.mark.exclusive
-@pytest.mark.slow
-@pytest.mark.parametrize("part", [0.6, *tier.nightly([0.4])])
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", [0.6, 0.4])
 def test_live_and_simulated_times_agree(part: float) -> None:
     """The clients have 1.2 or 0.8 times the device's memory, so a handoff moves a fifth of the memory or none."""
     size = int(memory_holders.SIMULATED_BYTES * part) // PIECE * PIECE

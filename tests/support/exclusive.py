@@ -1,8 +1,7 @@
 """Marker `@pytest.mark.exclusive` for a test that runs while no other test of the same run does.
 
 The marker is for tests that compare times of this machine, where another test's work would be measured as well.
-Other programs on the machine still disturb the times.
-For this reason only exclusive tests have three attempts, each with new fixtures.
+Other programs on the machine still disturb the times, so these tests are in the nightly tier.
 Under pytest-xdist, every test holds a lock of the run, and an `exclusive` test holds that lock exclusively.
 A test that waits for the lock holds a second lock meanwhile.
 Therefore a sequence of other tests cannot starve an `exclusive` test.
@@ -21,7 +20,6 @@ from pathlib import Path
 
 import pytest
 
-EXTRA_ATTEMPTS = 2  # after a failed attempt
 LOCK_FOLDER_VARIABLE = "GPUSHARE_TEST_LOCKS"  # pytest-xdist's controller sets it for its workers
 kept_locks: list[int] = []  # at most one: the descriptor of the lock that an exclusive test keeps for the next one
 
@@ -37,10 +35,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give exclusive tests their attempts, and run them last, when few other tests delay them."""
+    """Run exclusive tests last, when few other tests delay them, and refuse such a test of the short tier."""
     for item in items:
-        if is_exclusive(item):
-            item.add_marker(pytest.mark.flaky(reruns=EXTRA_ATTEMPTS))
+        if is_exclusive(item) and not item.get_closest_marker("nightly"):
+            raise pytest.UsageError(f"{item.nodeid} is exclusive, and must be marked `nightly` as well")
     if LOCK_FOLDER_VARIABLE in os.environ:
         items.sort(key=is_exclusive)
 
