@@ -258,7 +258,7 @@ _LIVE = (
         "pinned_memory",
         "size",
         "",
-        "Host memory that each process in memory mode 'swap' may pin for its evicted memory; empty: two small buffers.",
+        "Host memory that each process in memory mode 'swap' may pin for evicted memory; empty: four small buffers.",
         "Copies to pinned memory are as fast as the link.",
         note="open kernels and running programs keep their bound until they are restarted",
     ),

@@ -20,6 +20,20 @@ from .test_shim_swap import EVERYTHING, MIB, TOOLS
 SIZES = (64, 20, 3)
 ALL = sum(SIZES) + 1  # MiB; blocks have even sizes
 PART = 256 * MIB  # PART_BYTES of host_buffer.c
+PINNED_CODE = """
+def attribute(number, address):
+    value = c_uint64()
+    return value.value if cuda.cuPointerGetAttribute(byref(value), number, c_uint64(address)) == 0 else None
+def pinned_ranges():
+    "Return the sizes of the ranges of host memory that the driver has pinned, at least 1 MiB each."
+    found = {}
+    for line in open("/proc/self/maps"):
+        begin, end = (int(number, 16) for number in line.split()[0].split("-"))
+        for address in range(begin + -begin % (1 << 20), end if " rw-p " in line else begin, 1 << 20):
+            if attribute(2, address) == 1:
+                found[attribute(11, address)] = attribute(12, address)
+    return sorted(found.values())
+"""
 
 
 class SwapClient:
@@ -29,7 +43,7 @@ class SwapClient:
         self.program, self.process = started
         self.report, self.control = self.process.page.report, self.process.page.control
         self.turn = 1
-        self.program.run(TOOLS)
+        self.program.run(TOOLS + PINNED_CODE)
         self.process.open(1)
         self.allocate(*SIZES)
 
@@ -67,7 +81,7 @@ class SwapClient:
 
 @pytest.fixture
 def client(machine: NativeHost, coordinator: ScriptedCoordinator) -> Iterator[SwapClient]:
-    yield SwapClient(machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED="0"))
+    yield SwapClient(machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap"))
 
 
 def test_host_memory_is_kept_for_the_next_eviction(client: SwapClient) -> None:
@@ -79,11 +93,13 @@ def test_host_memory_is_kept_for_the_next_eviction(client: SwapClient) -> None:
 
 
 def test_staging_buffers_follow_the_limit_of_host_memory(client: SwapClient, machine: NativeHost) -> None:
-    """The four buffers have at most a 32nd of the memory that may leave, and at least 4 MiB."""
+    """The four pinned buffers have at most a 32nd of the memory that may leave, and at least 4 MiB."""
+    assert client.program.run("pinned_ranges()") == []
     for limit, size in [(EVERYTHING, 8), (600 * MIB, 4), (300 * MIB, 2), (ALL * MIB, 1), (EVERYTHING, 8)]:
         client.control.evicted_limit = limit
         assert client.largest_copy(machine) == size * MIB, limit
         client.restore()
+        assert client.program.run("pinned_ranges()") == [size * MIB] * 4, limit
 
 
 def test_no_host_memory_is_kept_under_a_limit_of_host_memory(client: SwapClient) -> None:
@@ -110,7 +126,7 @@ def test_kept_host_memory_is_at_most_the_memory_of_the_program(client: SwapClien
 
 def test_host_memory_of_another_device_is_kept(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     """The bound of kept host memory is the memory of the program on all devices."""
-    program, process = two_devices(machine, coordinator, "swap", GPUSHARE_PINNED="0")
+    program, process = two_devices(machine, coordinator, "swap")
     program.run("here, there = cuda.alloc(30 << 20)[1], alloc_there(30 << 20)")
     evict(process)
     process.open(2)
@@ -131,7 +147,6 @@ def test_the_agent_gives_host_memory_back_in_parts(
     program, process = machine.new_client(
         coordinator,
         GPUSHARE_MEMORY_MODE="swap",
-        GPUSHARE_PINNED="0",
         LD_PRELOAD=f"{built_shim()} {library}",
     )
     program.run(TOOLS)
