@@ -23,6 +23,7 @@ import msgspec
 
 from . import kernel_records
 from .channel.messages import (
+    UNREACHABLE,
     AwaitVariables,
     LoadedVariables,
     Move,
@@ -36,7 +37,7 @@ from .channel.messages import (
     Variables,
 )
 from .kernel_records import KernelRecord
-from .remote_kernel import UNREACHABLE, RemoteKernel
+from .remote_kernel import RemoteKernel
 
 _REQUEST_SECONDS = 5.0
 _LOADING_POLL_SECONDS = 0.2

@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 
-from .channel.messages import AwaitMove, Ended, Forget, Move, NodeError, Request, SetMove, Signal, Wait
+from .channel.messages import UNREACHABLE, AwaitMove, Ended, Forget, Move, NodeError, Request, SetMove, Signal, Wait
 from .node_connection import NodeConnection
 
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)  # before the tries to reach the node again; the last one repeats
 _DISCARD_SECONDS = 60.0
 _STABLE_SECONDS = 5.0  # for which a node must have been reached so that its next loss is a new one
 _REFUSAL_SECONDS = 1.0  # before the reason of a refused move is sent again
-UNREACHABLE = ("agent_ended", "engine_failed")  # reasons of errors of a node that does not answer
 
 
 class RemoteKernel:

@@ -25,6 +25,7 @@ from ..launch.kernel_env import Identity
 from . import kernel_records
 from .channel.messages import (
     PORT_NAMES,
+    UNREACHABLE,
     Ended,
     Forget,
     Move,
@@ -40,8 +41,8 @@ from .kernel_move import KernelMove
 from .kernel_records import KernelRecord
 from .node_choice import SnapshotRequests, StartsInProgress, order_nodes
 from .node_connection import CONNECTIONS
-from .remote_kernel import UNREACHABLE, RemoteKernel
-from .requesting_provisioner import RequestingProvisioner
+from .remote_kernel import RemoteKernel
+from .requesting_provisioner import RequestingProvisioner, StartFailed
 from .start_queue import START_QUEUE, WaitingStart
 
 _REQUEST_SECONDS = 5.0
@@ -120,10 +121,19 @@ class RemoteProvisioner(RequestingProvisioner):
         await self.send_signal(signal.SIGTERM)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Start the kernel, and return its connection information. Raise NodeError.
+        """Start the kernel, and return its connection information. Raise StartFailed.
 
         A kernel that an earlier Jupyter server has started under this id is adopted instead.
         """
+        try:
+            return await self._launch(cmd, **kwargs)
+        except NodeError as error:
+            manager: Any = self.parent
+            # A failed start remains there otherwise, and keeps Jupyter Server from ending its other kernels.
+            getattr(manager.parent, "_pending_kernels", {}).pop(self.kernel_id, None)
+            raise StartFailed(error) from None
+
+    async def _launch(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         self._loop = asyncio.get_running_loop()
         self._start_request = functools.partial(self._make_request, cmd, kwargs["env"], kwargs.get("cwd") or "")
         if not self._chosen and kernel_records.load(self.kernel_id):

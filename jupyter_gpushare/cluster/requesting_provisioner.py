@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import zmq
+from tornado import web
 from traitlets import Unicode, validate
 
 from .. import units
@@ -15,6 +16,17 @@ from ..client_provisioner import ClientProvisioner
 from .channel.messages import ClientRequest, Connection, NodeError, Start, Started
 from .kernel_records import KernelRecord
 from .settings import GpuShareCluster, check_node
+
+
+class StartFailed(web.HTTPError, NodeError):  # type: ignore[misc]  # `reason` is a text in both
+    """Failed start, whose sentence Jupyter Server sends to the page. The page shows "Unhandled error" otherwise."""
+
+    def __init__(self, error: NodeError) -> None:
+        web.HTTPError.__init__(self, 500, str(error), reason=error.reason)
+        self._sentence = str(error)
+
+    def __str__(self) -> str:
+        return self._sentence
 
 
 class RequestingProvisioner(ClientProvisioner):

@@ -12,15 +12,13 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .. import units
 from . import start_records
-from .channel.messages import NodeError
-from .node_choice import Snapshot
-from .remote_kernel import UNREACHABLE
+from .channel.messages import UNREACHABLE, NodeError
 from .start_records import StartRecord
 
 _LOOK_SECONDS = 1.0  # between two looks at the snapshots of the nodes
@@ -28,6 +26,8 @@ _RETRY_SECONDS = 10.0  # after which the starts try again without a change that 
 _INTERVALS = 8  # the last ones, from which the waits are estimated
 _PASSING_REASONS = ("no_room", "timeout", *UNREACHABLE)  # of errors after which a start goes on waiting
 _Result = TypeVar("_Result")
+_Snapshot = Mapping[str, Any]
+_Look = Callable[[Sequence[str]], Awaitable[Mapping[str, _Snapshot | None]]]  # returns the snapshots of nodes
 
 
 @dataclass(eq=False)
@@ -115,7 +115,7 @@ class StartQueue:
         self,
         start: WaitingStart,
         attempt: Callable[[], Awaitable[_Result]],
-        look: Callable[[Sequence[str]], Awaitable[dict[str, Snapshot | None]]],
+        look: _Look,
         seconds: float,
     ) -> _Result:
         """Call `attempt` whenever it is the start's turn, and return its result. Raise NodeError.
@@ -201,7 +201,7 @@ class StartQueue:
             self._is_looking = True
             return True
 
-    async def _look(self, look: Callable[[Sequence[str]], Awaitable[dict[str, Snapshot | None]]]) -> None:
+    async def _look(self, look: _Look) -> None:
         """Begin another round if the nodes have changed, or after a while."""
         began = time.monotonic()
         try:
@@ -249,7 +249,7 @@ class StartQueue:
                 self.on_change()
 
 
-def _room_of(snapshot: Snapshot) -> Any:
+def _room_of(snapshot: _Snapshot) -> Any:
     """Return what decides in a snapshot whether the node has room."""
     clients = [(one["id"], one["devices"], one["quota"]) for one in snapshot["clients"]]
     return clients, [(one["uuid"], one["failed"]) for one in snapshot["devices"]], snapshot.get("config")

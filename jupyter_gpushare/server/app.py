@@ -23,6 +23,7 @@ from .kernel_services.kernel_adoption import KernelAdoption
 from .kernel_services.kernels import KERNEL_ACTIONS, KernelEvents, Kernels
 from .kernel_services.label_sync import CONTENTS_ACTIONS, LabelSync
 from .kernel_services.overrun_interrupts import OverrunInterrupter
+from .kernel_services.waiting_starts import WaitingStarts
 from .node_snapshots import NodeSnapshots
 from .settings_drift import SettingsDrift
 from .supervisor import Supervisor
@@ -53,8 +54,14 @@ class GpuShareApp(ExtensionApp):
         self.kernels = Kernels(self.serverapp.kernel_manager)
         events = self.serverapp.event_logger
         self._event_emitter = EventEmitter(events) if events else None
+        root = Path(getattr(self.serverapp.contents_manager, "root_dir", self.serverapp.root_dir))
+        self.starts = WaitingStarts(root, lambda: self.supervisor.send_changes())
         self.nodes = NodeSnapshots(
-            self.kernels, lambda: self.supervisor.is_watched, lambda: self.supervisor.send_changes(), self.log
+            self.kernels,
+            self.starts.snapshot,
+            lambda: self.supervisor.is_watched,
+            lambda: self.supervisor.send_changes(),
+            self.log,
         )
         self.supervisor = Supervisor(
             self.gpushare.coordinator,
@@ -83,7 +90,6 @@ class GpuShareApp(ExtensionApp):
             self.cell_reporter.unwatch,
             self.log,
         )
-        root = Path(getattr(self.serverapp.contents_manager, "root_dir", self.serverapp.root_dir))
         self._kernel_adoption = KernelAdoption(self.serverapp, root, self.log)
         if events:
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
@@ -108,7 +114,12 @@ class GpuShareApp(ExtensionApp):
             self.kernels.leave_old_address(kernel_id)
 
     def initialize_handlers(self) -> None:
-        parts = {"supervisor": self.supervisor, "kernels": self.kernels, "nodes": self.nodes}
+        parts = {
+            "supervisor": self.supervisor,
+            "kernels": self.kernels,
+            "nodes": self.nodes,
+            "starts": self.starts,
+        }
         routes: list[tuple[str, type[handlers.GpuShareHandler]]] = [
             ("/status", handlers.StatusHandler),
             ("/history", handlers.HistoryHandler),
@@ -118,6 +129,7 @@ class GpuShareApp(ExtensionApp):
             ("/clients/([^/]+)/quota", handlers.QuotaHandler),
             ("/clients/([^/]+)/hold", handlers.HoldHandler),
             ("/kernels/([^/]+)", handlers.KernelHandler),
+            ("/starts/([^/]+)", handlers.StartHandler),
             ("/(.*)", handlers.NoSuchRoute),
         ]
         for action in handlers.ACTIONS:
@@ -128,6 +140,7 @@ class GpuShareApp(ExtensionApp):
 
     async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
         self.supervisor.begin()
+        self.starts.begin()
         self._kernel_adoption.begin()
 
     async def stop_extension(self) -> None:
@@ -142,6 +155,7 @@ class GpuShareApp(ExtensionApp):
         if self._unregister:
             self._unregister()
             self._unregister = None
+        await self.starts.close()
         await self._kernel_adoption.close()
         self.cell_reporter.close()
         self._label_sync.close()

@@ -18,6 +18,7 @@ from ..wire import messages
 from ..wire.client import CoordinatorError
 from . import errors
 from .kernel_services.kernels import Kernels, UnknownKernel
+from .kernel_services.waiting_starts import WaitingStarts
 from .node_snapshots import NodeSnapshots
 from .supervisor import Supervisor
 
@@ -45,7 +46,8 @@ class GpuShareHandler(APIHandler):
     # A valid body, for the message about an invalid body.
     example = '{"share": 0.5}'
 
-    def initialize(self, supervisor: Supervisor, kernels: Kernels, nodes: NodeSnapshots) -> None:
+    def initialize(self, supervisor: Supervisor, kernels: Kernels, nodes: NodeSnapshots, starts: WaitingStarts) -> None:
+        self.starts = starts
         self.supervisor = supervisor
         self.kernels = kernels
         self.nodes = nodes
@@ -172,8 +174,10 @@ class QuotaHandler(GpuShareHandler):
 class ActionHandler(GpuShareHandler):
     """Route of a request in `ACTIONS`, which concerns a client and needs no body."""
 
-    def initialize(self, supervisor: Supervisor, kernels: Kernels, nodes: NodeSnapshots, action: str = "") -> None:
-        super().initialize(supervisor, kernels, nodes)
+    def initialize(
+        self, supervisor: Supervisor, kernels: Kernels, nodes: NodeSnapshots, starts: WaitingStarts, action: str = ""
+    ) -> None:
+        super().initialize(supervisor, kernels, nodes, starts)
         self._action = ACTIONS[action]
 
     @web.authenticated
@@ -230,6 +234,18 @@ class KernelHandler(GpuShareHandler):
         """
         node = self.kernels.node_of(kernel_id)
         self.answer({"kernel": kernel_id, "client": kernel_id if node else self.client_of(kernel_id), "node": node})
+
+
+class StartHandler(GpuShareHandler):
+    """Route of the start of a kernel that waits for a node with room."""
+
+    @web.authenticated
+    @authorized
+    async def delete(self, kernel_id: str) -> None:
+        """Cancel the start, which fails then."""
+        if not self.starts.cancel(kernel_id):
+            raise errors.ApiError(404, "unknown_start", f"No start of a kernel {kernel_id!r} waits for a node.")
+        self.answer({"kernel": kernel_id})
 
 
 class NoSuchRoute(GpuShareHandler):

@@ -30,15 +30,22 @@ _Status = dict[str, Any]
 class NodeSnapshots:
     """Last snapshot of each node that has a kernel of this server.
 
-    `is_watched` returns true while a page shows the nodes. `changed` is called after each change that pages show.
+    `starts` returns the starts that wait for a node. `is_watched` returns true while a page shows the nodes. `changed`
+    is called after each change that pages show.
     """
 
     def __init__(
-        self, kernels: Kernels, is_watched: Callable[[], bool], changed: Callable[[], None], log: logging.Logger
+        self,
+        kernels: Kernels,
+        starts: Callable[[], list[_Status]],
+        is_watched: Callable[[], bool],
+        changed: Callable[[], None],
+        log: logging.Logger,
     ) -> None:
         self.by_node: dict[str, _Status] = {}
         self._messages: dict[str, str] = {}  # why a node has no snapshot
         self._kernels = kernels
+        self._starts = starts
         self._is_watched = is_watched
         self._changed = changed
         self._log = log
@@ -80,9 +87,11 @@ class NodeSnapshots:
     def merged(self, status: _Status | None) -> _Status | None:
         """Return the snapshot of this host with the devices and clients of all nodes, which have the key `node`.
 
-        Without a coordinator on this host the settings are None, and without any node the result is None then.
+        Without a coordinator on this host the settings are None. Without any node and any waiting start the result is
+        None then.
         """
-        if status is None and not (self.by_node or self._messages):
+        starts = self._starts()
+        if status is None and not (self.by_node or self._messages or starts):
             return None
         viewers = [snapshot["viewer"] for snapshot in self.by_node.values()]
         viewer = viewers[0] if viewers else {"user": "", "admin": False}
@@ -93,7 +102,7 @@ class NodeSnapshots:
             for part in ("devices", "clients")
         }
         nodes = [{"name": node, "message": self._message(node)} for node in sorted(self._tasks)]
-        return {**base, **merged, "nodes": nodes}
+        return {**base, **merged, "nodes": nodes, "starts": starts}
 
     def _message(self, node: str) -> str:
         return "" if node in self.by_node else self._messages.get(node, f"The node {node} has not answered yet.")

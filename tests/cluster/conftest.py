@@ -158,16 +158,21 @@ class RemoteNotebook:
         return content
 
 
-def add_kernelspec(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Add the kernelspec `remote`, whose kernels have simulated devices."""
-    spec = folder / "jupyter" / "kernels" / "remote"
+def write_kernelspec(folder: Path, name: str = "remote", **options: Any) -> None:
+    """Add a kernelspec whose provisioner has these options."""
+    spec = folder / "jupyter" / "kernels" / name
     spec.mkdir(parents=True)
     metadata = {
-        "kernel_provisioner": {"provisioner_name": "gpushare-remote-provisioner"},
+        "kernel_provisioner": {"provisioner_name": "gpushare-remote-provisioner", "config": options},
         "supported_encryption": ["curve"],
     }
-    content = {"argv": KERNEL, "display_name": "Remote", "language": "python", "metadata": metadata}
+    content = {"argv": KERNEL, "display_name": name, "language": "python", "metadata": metadata}
     (spec / "kernel.json").write_text(json.dumps(content))
+
+
+def add_kernelspec(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Add the kernelspec `remote`, whose kernels have simulated devices."""
+    write_kernelspec(folder)
     patch.setenv("JUPYTER_PATH", str(folder / "jupyter"))
     patch.setenv("GPUSHARE_SIMULATE", "1")
 

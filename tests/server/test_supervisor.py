@@ -132,7 +132,7 @@ async def test_a_node_without_an_answer_so_far_is_marked() -> None:
             return {"gpu2"}
 
     found: Any = KernelsOnNode()
-    nodes = NodeSnapshots(found, lambda: False, lambda: None, logging.getLogger(__name__))
+    nodes = NodeSnapshots(found, list, lambda: False, lambda: None, logging.getLogger(__name__))
     nodes.follow()
     shown = nodes.merged({"devices": [], "clients": [], "coordinator": {}})
     await nodes.close()

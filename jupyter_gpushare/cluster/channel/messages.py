@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 VERSION = 1  # of the messages
+UNREACHABLE = ("agent_ended", "engine_failed")  # reasons of errors of a node that does not answer
 SERVER_SILENCE_SECONDS = 60.0  # after which the node agent ends, because its server may be gone
 PORT_NAMES = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 

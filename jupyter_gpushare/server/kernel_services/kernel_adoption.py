@@ -77,7 +77,7 @@ class KernelAdoption:
     async def _start(self, record: KernelRecord) -> None:
         """Let the server's managers start the kernel, whose provisioner adopts it instead."""
         names: dict[str, Any] = {"kernel_name": record.kernel_name, "kernel_id": record.kernel}
-        path = self._api_path(record.session)
+        path = api_path(record.session, self._root)
         with contextlib.suppress(KeyError):  # the kernelspec is not installed any more
             if path:
                 names |= {"path": path, "name": os.path.basename(path), "type": "notebook"}
@@ -85,8 +85,9 @@ class KernelAdoption:
             else:
                 await ensure_async(self._server.kernel_manager.start_kernel(**names))
 
-    def _api_path(self, session: str) -> str:
-        """Return the path of a notebook below the server's folder, or "" for another session or none."""
-        with contextlib.suppress(ValueError):
-            return Path(session).relative_to(self._root).as_posix() if session else ""
-        return ""
+
+def api_path(session: str, root: Path) -> str:
+    """Return the path of a notebook below the server's folder, or "" for another session or none."""
+    with contextlib.suppress(ValueError):
+        return Path(session).relative_to(root).as_posix() if session else ""
+    return ""

@@ -1,0 +1,128 @@
+"""Tests of starts that wait for a node with room, as pages of a Jupyter server and commands in a terminal show them."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.cluster import start_records
+
+from ..support.polling import wait_until
+from .conftest import WAIT, JupyterServer, separate_nodes, write_kernelspec
+
+
+@pytest.fixture(scope="module", autouse=True)
+def whole_device(server: JupyterServer) -> None:
+    """Add the kernelspec `whole`, whose kernels take all of the one device of n1."""
+    write_kernelspec(server.folder, "whole", node="n1", share=1.0)
+
+
+class Starts:
+    """Requests that start kernels, which the server answers when the kernels have started."""
+
+    def __init__(self, server: JupyterServer) -> None:
+        self._server = server
+        self._threads = ThreadPoolExecutor()
+        self._answers: list[Future[Any]] = []
+
+    def begin(self, path: str, body: dict[str, Any]) -> Future[Any]:
+        """Send a request. The result is the answer, or the sentence of the refusal."""
+
+        def request() -> Any:
+            try:
+                return self._server.request("POST", path, body)
+            except urllib.error.HTTPError as error:
+                with error:
+                    return json.loads(error.read())["message"]
+
+        self._answers.append(self._threads.submit(request))
+        return self._answers[-1]
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for answer in self._answers:
+            answer.exception()  # of a request that the end of the server has cut off
+
+
+@pytest.fixture
+def starts(server: JupyterServer) -> Iterator[Starts]:
+    made = Starts(server)
+    yield made
+    for start in waiting(server):
+        server.request("DELETE", f"gpushare/api/starts/{start['kernel']}")
+    made.close()
+    for kernel in server.request("GET", "kernels"):
+        server.request("DELETE", f"kernels/{kernel['id']}")
+
+
+def waiting(server: JupyterServer) -> list[dict[str, Any]]:
+    return list(server.request("GET", "gpushare/api/status")["starts"])
+
+
+def test_a_notebook_waits_until_a_kernel_ends(server: JupyterServer, starts: Starts) -> None:
+    occupant = server.request("POST", "kernels", {"name": "whole"})["id"]
+    body = {"path": "a.ipynb", "name": "a.ipynb", "type": "notebook", "kernel": {"name": "whole"}}
+    session = starts.begin("sessions", body)
+    (start,) = wait_until(lambda: waiting(server))
+    shown = {name: start[name] for name in ("label", "path", "nodes", "position", "expected_wait")}
+    assert shown == {"label": "a.ipynb", "path": "a.ipynb", "nodes": ["n1"], "position": 1, "expected_wait": None}
+    assert start["message"].endswith("has 0 of its share left")
+    server.request("DELETE", f"kernels/{occupant}")
+    assert session.result(WAIT)["kernel"]["id"] == start["kernel"]
+    assert waiting(server) == []
+
+
+def test_a_waiting_start_can_be_cancelled(server: JupyterServer, starts: Starts) -> None:
+    server.request("POST", "kernels", {"name": "whole"})
+    kept = starts.begin("kernels", {"name": "whole"})
+    wait_until(lambda: len(waiting(server)) == 1)
+    cancelled = starts.begin("kernels", {"name": "whole"})
+    wait_until(lambda: len(waiting(server)) == 2)
+    first, second = waiting(server)
+    assert (first["position"], second["position"]) == (1, 2)
+    server.request("DELETE", f"gpushare/api/starts/{second['kernel']}")
+    assert cancelled.result(WAIT) == "the start has been cancelled while it waited for a node with room"
+    assert [one["kernel"] for one in waiting(server)] == [first["kernel"]]
+    assert not kept.done()
+
+
+def test_only_a_waiting_start_can_be_cancelled(server: JupyterServer) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        server.request("DELETE", "gpushare/api/starts/nosuch")
+    with refused.value as answer:
+        assert json.loads(answer.read())["reason"] == "unknown_start"
+
+
+def test_a_server_ends_its_kernels_after_a_start_has_failed(
+    start_server: Callable[..., JupyterServer], tmp_path: Path
+) -> None:
+    write_kernelspec(tmp_path, "unreachable", node="n3")
+    server = start_server(**separate_nodes(tmp_path))
+    server.request("POST", "kernels", {"name": "remote"})
+    starts = Starts(server)
+    assert "the address of the node n3 is unknown" in starts.begin("kernels", {"name": "unreachable"}).result(WAIT)
+    server.process.terminate()
+    server.process.wait(WAIT)
+    assert [folder.name for folder in tmp_path.glob("n?/state/gpushare/*/kernels/*")] == []
+
+
+def test_the_end_of_the_server_ends_the_waiting_starts(
+    start_server: Callable[..., JupyterServer], tmp_path: Path
+) -> None:
+    write_kernelspec(tmp_path, "whole", node="n1", share=1.0)
+    server = start_server(**separate_nodes(tmp_path))
+    server.request("POST", "kernels", {"name": "whole"})
+    starts = Starts(server)
+    starts.begin("kernels", {"name": "whole"})
+    wait_until(lambda: list(start_records.waiting()))
+    server.process.terminate()
+    server.process.wait(WAIT)
+    starts.close()
+    assert list(start_records.waiting()) == []
+    assert [folder.name for folder in tmp_path.glob("n1/state/gpushare/*/kernels/*")] == []
