@@ -23,13 +23,16 @@ class Suite:
     """Test suite, in an environment of its own unless it needs PyTorch."""
 
     requirements: list[str]
-    tests: list[str]  # files and folders in `folder`, or modules
+    tests: list[str]  # files and folders in `folder`, or modules if there is no repository
     min_passed: int  # without the shim; fewer passes are a fault of the environment
     seconds: float  # limit of one run, on a busy machine
     repository: str = ""  # where the suite comes from, if its package does not contain the tests
     revision: str = ""
     sources: tuple[str, ...] = ()  # folders and files of the repository
     folder: str = "."  # of the tests, in the repository
+    has_settings: bool = False  # the tests need the repository's settings of pytest
+    left_out: str = ""  # by a part of the name, as of the option -k
+    deselected: str = ""  # one test
     needs_pytorch: bool = False
     # Folders of the packages with the libraries that need stand-ins for NVIDIA's, and those that they open with dlopen.
     framework: tuple[str, ...] = ()
@@ -176,50 +179,38 @@ SUITES = {
         seconds=600,
         sources=("cuda_bindings/tests", "cuda_python_test_helpers"),
         folder="cuda_bindings/tests",
+        has_settings=True,
         **CUDA_PYTHON,
     ),
     "cuda-core": Suite(
         CUDA_PACKAGES,
-        # The test left out passes if the machine is busy between two launches, which compute nothing.
-        [
-            "graph",
-            "memory",
-            *(f"test_{name}.py" for name in CORE_FILES),
-            "--deselect=tests/test_event.py::test_timing_success",
-        ],
+        ["graph", "memory", *(f"test_{name}.py" for name in CORE_FILES)],
         min_passed=900,
         seconds=1200,
         sources=("cuda_core/tests", "cuda_python_test_helpers"),
         folder="cuda_core/tests",
+        has_settings=True,
+        # The test passes if the machine is busy between two launches, which compute nothing.
+        deselected="tests/test_event.py::test_timing_success",
         **CUDA_PYTHON,
     ),
     "pytorch": Suite(
         ["expecttest", "hypothesis", "psutil", "pyyaml"],
-        # The options replace this repository's settings of pytest. The test left out reads the symbols of PyTorch's
-        # libraries, for longer than a test may take.
-        [
-            "-c/dev/null",
-            "--rootdir=.",
-            "test_cuda.py",
-            "--deselect=test_cuda.py::TestCudaMallocAsync::test_cpp_memory_snapshot_pickle",
-        ],
+        ["test_cuda.py"],
         min_passed=75,
         seconds=900,
         repository="https://github.com/pytorch/pytorch",
         revision="2236df1770800ffea5697b11b0bb0d910b2e59e1",  # PyTorch 2.6.0
         sources=("test/test_cuda.py",),
         folder="test",
+        # The test reads the symbols of PyTorch's libraries, for longer than a test may take.
+        deselected="test_cuda.py::TestCudaMallocAsync::test_cpp_memory_snapshot_pickle",
         needs_pytorch=True,
     ),
     "triton": Suite(
         ["expecttest", "triton==3.8.0"],
-        [
-            "-c/dev/null",
-            "--rootdir=.",
-            *(f"runtime/test_{name}.py" for name in TRITON_FILES),
-            "-k",
-            f"not ({TRITON_LEFT_OUT})",
-        ],
+        [f"runtime/test_{name}.py" for name in TRITON_FILES],
+        left_out=TRITON_LEFT_OUT,
         min_passed=140,
         seconds=900,
         repository="https://github.com/triton-lang/triton",
@@ -231,13 +222,8 @@ SUITES = {
     "cupy": Suite(
         # The newest release that loads the runtime dynamically. NVRTC runs as it is, and needs the headers.
         ["cupy-cuda12x==12.3.0", "numpy<2", "nvidia-cuda-nvrtc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*"],
-        [
-            "-c/dev/null",
-            "--rootdir=.",
-            *(f"cupy_tests/cuda_tests/{name}" for name in CUPY_FILES),
-            "-k",
-            f"not ({CUPY_LEFT_OUT})",
-        ],
+        [f"cupy_tests/cuda_tests/{name}" for name in CUPY_FILES],
+        left_out=CUPY_LEFT_OUT,
         min_passed=170,
         seconds=600,
         repository="https://github.com/cupy/cupy",
@@ -250,13 +236,8 @@ SUITES = {
     ),
     "jax": Suite(
         ["absl-py", "hypothesis", "jax==0.10.2", "jax-cuda13-plugin==0.10.2"],
-        [
-            "-c/dev/null",
-            "--rootdir=.",
-            *(f"tests/{name}_test.py" for name in JAX_FILES),
-            "-k",
-            f"not ({JAX_LEFT_OUT})",
-        ],
+        [f"tests/{name}_test.py" for name in JAX_FILES],
+        left_out=JAX_LEFT_OUT,
         min_passed=150,
         seconds=900,
         repository="https://github.com/jax-ml/jax",
@@ -267,7 +248,7 @@ SUITES = {
     ),
     "numba-cuda": Suite(
         ["cffi", "filecheck", "numba-cuda[cu12]==0.30.4", "psutil"],
-        ["--pyargs", *(f"numba.cuda.tests.cudadrv.test_{name}" for name in NUMBA_MODULES)],
+        [f"numba.cuda.tests.cudadrv.test_{name}" for name in NUMBA_MODULES],
         min_passed=100,
         seconds=300,
     ),
@@ -306,6 +287,18 @@ def variables(name: str, cache: Path, driver: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(cache),
         "TRITON_LIBCUDA_PATH": str(driver),
     }
+
+
+def arguments(name: str) -> list[str]:
+    """Return the arguments of pytest that select a suite's tests, without this repository's settings of pytest."""
+    suite = SUITES[name]
+    return [
+        *([] if suite.has_settings else ["-c/dev/null", "--rootdir=."]),
+        *(["-k", f"not ({suite.left_out})"] if suite.left_out else []),
+        *([f"--deselect={suite.deselected}"] if suite.deselected else []),
+        *([] if suite.repository else ["--pyargs"]),
+        *suite.tests,
+    ]
 
 
 def source(name: str) -> Path:
