@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from .harness import MIB, NON_BLOCKING, Cuda, on_driver
+from .harness import CANNOT_RUN, MIB, NON_BLOCKING, Cuda, on_driver
 from .test_facts import THREAD_LOCAL, in_thread
 
 DEFAULT_STREAM = 1
@@ -41,6 +42,26 @@ def test_a_green_context_becomes_current_once_no_other_thread_has_it(cuda: Cuda)
     assert in_thread(push) in (0, IN_USE)
     cuda.cuCtxPopCurrent()
     assert in_thread(push) == 0
+
+
+@on_driver()
+def test_a_stream_has_the_multiprocessors_of_its_context(cuda: Cuda) -> None:
+    """A stream of a green context has the multiprocessors of that context, and any other stream those of the device.
+
+    Source: documentation of cuStreamGetDevResource and cuGreenCtxStreamCreate. Not yet seen on a GPU.
+    """
+    kind = cuda.driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    green, _ = green_context(cuda)
+    part, whole = cuda.cuGreenCtxStreamCreate(green, NON_BLOCKING, 0), cuda.cuStreamCreate(NON_BLOCKING)
+    try:
+        cuda.driver.cuStreamGetDevResource(whole, kind)
+    except RuntimeError:  # the driver is older than CUDA 13.1
+        sys.exit(CANNOT_RUN)
+    of_green = cuda.cuGreenCtxGetDevResource(green, kind).sm.smCount
+    of_device = cuda.cuDeviceGetDevResource(cuda.device, kind).sm.smCount
+    assert of_green < of_device
+    counts = [cuda.cuStreamGetDevResource(stream, kind).sm.smCount for stream in (part, whole)]
+    assert counts == [of_green, of_device]
 
 
 @on_driver()

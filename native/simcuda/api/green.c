@@ -105,6 +105,12 @@ CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *resource, int
     return is_green(green) ? report(resource, type, green->multiprocessors) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+CUresult sim_cuStreamGetDevResource(CUstream fallback, CUstream handle, CUdevResource *resource, int type) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    return result ? result : cuCtxGetDevResource(stream->context, resource, type);
+}
+
 CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned *count, const CUdevResource *all,
                                      CUdevResource *rest, unsigned flags, unsigned minimum) {
     unsigned each =
