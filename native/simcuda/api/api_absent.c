@@ -105,8 +105,9 @@ CUresult cuLogsDumpToFile(unsigned *iterator, const char *path, unsigned flags) 
 
 CUresult cuLogsDumpToMemory(unsigned *iterator, char *buffer, size_t *bytes, unsigned flags) {
     (void)iterator;
-    if (!buffer || !bytes || flags)
+    if (!buffer || !bytes || !*bytes || flags)
         return CUDA_ERROR_INVALID_VALUE;
+    buffer[0] = '\0';
     *bytes = 0;
     return CUDA_SUCCESS;
 }
