@@ -69,9 +69,11 @@ static bool evict(uint64_t now, uint64_t *next) {
     }
     if (!shim.mode->evict || (!is_evicting && (!is_due || !account_max_eviction())))
         return true;
-    if (!is_evicting && shim.mode->number == GPUSHARE_MEMORY_SWAP && bypassing_libraries()) {
+    /* also within an eviction, whose end may come only with the next turn's end */
+    if (is_due && shim.mode->number == GPUSHARE_MEMORY_SWAP && bypassing_libraries()) {
         log_once(LOG_INFO, "keep memory on the device, because work that passes the gate may use it");
         account_pin();
+        is_evicting = false;
         return true;
     }
     if (shim.mode->is_mapped && is_captured(now)) {
