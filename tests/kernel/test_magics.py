@@ -54,10 +54,10 @@ def shown(notebook: Any, line: str = "%gpushare") -> dict[str, Any]:
 
 
 def test_status_shows_this_kernel(coordinator: Any, notebook: Any, wait_until: Any) -> None:
-    """The utilisation of the device is unknown in the coordinator's first second."""
+    """The utilisation of the device is unknown in the coordinator's first second, and later it may change."""
     wait_until(lambda: coordinator.request(messages.Status())["devices"][0]["utilisation"] is not None)
+    wait_until(lambda: shown(notebook) == shown(notebook, "%gpushare status"))
     data = shown(notebook)
-    assert data == shown(notebook, "%gpushare status")
     for text in (data["text/plain"], data["text/html"]):
         assert "train.ipynb" in text and "idle" in text and "limit 1" in text
 
@@ -169,7 +169,7 @@ COMPLETIONS: list[tuple[str, set[str]]] = [
 
 def test_tab_completes(notebook: Any) -> None:
     for line, expected in COMPLETIONS:
-        reply = notebook.kernel.complete(line, reply=True, timeout=10)["content"]
+        reply = notebook.kernel.complete(line, reply=True, timeout=60)["content"]
         word = "" if line.endswith(" ") else line.split()[-1]
         assert {match.strip() for match in reply["matches"]} == expected, line
         assert line[reply["cursor_start"] : reply["cursor_end"]] == word

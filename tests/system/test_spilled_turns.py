@@ -64,13 +64,28 @@ def limit_of(host: SystemHost, client: str, reason: str) -> dict[str, Any] | Non
 def test_an_offline_program_gives_way_with_its_own_memory(default_settings_host: SystemHost) -> None:
     host, start_time = default_settings_host, time.time()
     online, offline = start_online(host), start_offline(host)
-    began = time.monotonic_ns()
-    wait_until(lambda: is_spilled(host, offline) and host.worked_since(began, online, offline), 60.0)
-    limit = wait_until(lambda: limit_of(host, "offline", "spilled"))
-    assert limit["rate"] == host.page(offline)["turn_limit"] and limit["unit"] == "turn_bytes"
+
+    def gives_way() -> bool:
+        """Return whether the online program keeps its memory until both have worked again.
+
+        On a busy machine, the online program may pause for so long that its turn ends.
+        """
+        evicted, began = host.page(online)["evicted_bytes"], time.monotonic_ns()
+        wait_until(lambda: is_spilled(host, offline) and host.worked_since(began, online, offline), 60.0)
+        return host.page(online)["evicted_bytes"] == evicted
+
+    wait_until(gives_way, 60.0)
+    # The coordinator changes the limit now and then.
+    limit = wait_until(
+        lambda: (
+            (found := limit_of(host, "offline", "spilled"))
+            and found["rate"] == host.page(offline)["turn_limit"]
+            and found
+        )
+    )
+    assert limit["unit"] == "turn_bytes"
     assert start_time - 1 <= limit["since"] <= time.time() + 1
-    page = host.page(online)
-    assert (page["evicted_bytes"], page["turn_limit"]) == (0, 0)
+    assert host.page(online)["turn_limit"] == 0
     online.stop()
     online.signal_end()
     wait_until(lambda: host.page(offline)["resident"] == host.page(offline)["allocated"], 60.0)
