@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import units
+from ..cluster import start_records
 from ..kernel.display.formatting import limit_line, state_line
 from ..wire import messages
 from ..wire.client import Client, CoordinatorError, Unreachable
@@ -50,6 +51,7 @@ def main(args: argparse.Namespace) -> int:
     except (CoordinatorError, ValueError) as error:
         print(f"jupyter gpushare status: {error}", file=sys.stderr)
         if isinstance(error, Unreachable):
+            _show_waiting_starts()
             print(without_coordinator.describe_sharing(args.socket), file=sys.stderr)
         return 1
     return 0
@@ -62,6 +64,23 @@ def _show(status: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
 
     Console().print(render(status))
+    _show_waiting_starts()
+
+
+def _show_waiting_starts() -> None:
+    """Print the starts of the user's kernels that wait for a node with room in Jupyter servers of this host."""
+    now = time.time()
+    for start in start_records.waiting():
+        left = None if start.expected_at is None else start.expected_at - now
+        place = f"#{start.position}" if left is None or left <= 0 else f"#{start.position}, about {_about(left)}"
+        waited = units.format_duration(math.floor(max(0.0, now - start.since)))
+        reason = start.message or "other starts are before it"
+        print(f"{start.label} waits for a node ({', '.join(start.nodes)}): {place}; {waited} so far; {reason}")
+
+
+def _about(seconds: float) -> str:
+    """Return a duration in whole minutes, from one minute on."""
+    return units.format_duration(60 * math.ceil(seconds / 60) if seconds > 60 else math.ceil(seconds))
 
 
 def _snapshots(socket: str) -> Iterator[dict[str, Any] | str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import urllib.error
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -73,6 +75,11 @@ def test_a_notebook_waits_until_a_kernel_ends(server: JupyterServer, starts: Sta
     shown = {name: start[name] for name in ("label", "path", "nodes", "position", "expected_wait")}
     assert shown == {"label": "a.ipynb", "path": "a.ipynb", "nodes": ["n1"], "position": 1, "expected_wait": None}
     assert start["message"].endswith("has 0 of its share left")
+    command = [sys.executable, "-m", "jupyter_gpushare", "status"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    (line,) = (line for line in printed.splitlines() if "waits for a node" in line)
+    assert line.startswith("a.ipynb waits for a node (n1): #1; ")
+    assert line.endswith("has 0 of its share left")
     server.request("DELETE", f"kernels/{occupant}")
     assert session.result(WAIT)["kernel"]["id"] == start["kernel"]
     assert waiting(server) == []
