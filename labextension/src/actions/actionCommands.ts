@@ -1,6 +1,7 @@
 /** Commands of the actions on clients and on the settings. */
 
 import {
+  closeIcon,
   editIcon,
   fastForwardIcon,
   lockIcon,
@@ -119,6 +120,16 @@ export function addCommands(
     ),
     icon: moveDownIcon,
     execute: client => actions.act(client, 'evict')
+  });
+
+  commands.addCommand(CommandIDs.cancelStart, {
+    label: trans.__('Cancel the Start'),
+    caption: trans.__('The kernel does not start.'),
+    icon: closeIcon,
+    describedBy: {
+      args: { type: 'object', properties: { kernel: { type: 'string' } } }
+    },
+    execute: ({ kernel }) => actions.cancelStart(String(kernel))
   });
 
   const mayChangeSettings = () => model.status?.viewer.admin !== false;

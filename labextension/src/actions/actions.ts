@@ -34,6 +34,13 @@ export class Actions {
     return this._fail(new Error(reason));
   }
 
+  async cancelStart(kernelId: string): Promise<boolean> {
+    return this._do(async () => {
+      await this._api.cancelStart(kernelId);
+      return trans.__('The start of the kernel has been cancelled.');
+    });
+  }
+
   async changeQuota(client: IClient): Promise<boolean> {
     const name = displayName(client);
     return this._ask(trans.__('GPU quota of %1', name), async () => {

@@ -82,6 +82,8 @@ function ofKernel(sharing: SharingModel, kernelId: string | null): Target {
       return {
         reason: trans.__('This kernel was started without GPU sharing.')
       };
+    case 'starting':
+      return { reason: trans.__('The kernel waits for a node with room.') };
     case 'elsewhere':
       return {
         reason: trans.__(

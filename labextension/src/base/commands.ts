@@ -27,6 +27,8 @@ export namespace CommandIDs {
    * admin.
    */
   export const changeSettings = 'gpushare:change-settings';
+  /** Cancel the start of the `kernel`, which waits for a node with room. */
+  export const cancelStart = 'gpushare:cancel-start';
   /** Open the notebook or console of a client. */
   export const openDocument = 'gpushare:open-document';
 }

@@ -235,10 +235,26 @@ export interface INode {
 }
 
 /** Snapshot of the state of the coordinators, of the host and of the nodes. */
+/** Start of a kernel of the server that waits for a node with room. */
+export interface IStart {
+  readonly kernel: string;
+  readonly label: string;
+  /** Path of the notebook; empty without one. */
+  readonly path: string;
+  /** Place in the queue, from 1 on. */
+  readonly position: number;
+  /** Null if unknown. */
+  readonly expected_wait: number | null;
+  /** Reason why no node has room; empty before the first try. */
+  readonly message: string;
+}
+
 export interface IStatus {
   readonly devices: ReadonlyArray<IDevice>;
   readonly clients: ReadonlyArray<IClient>;
   readonly nodes: ReadonlyArray<INode>;
+  /** The first start first. */
+  readonly starts: ReadonlyArray<IStart>;
   /** Settings of the host; null without a coordinator on the host. */
   readonly config: IConfig | null;
   readonly viewer: IViewer;

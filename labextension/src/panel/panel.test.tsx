@@ -16,6 +16,7 @@ import {
   GIB,
   grant,
   history,
+  start,
   status,
   type FakeApi
 } from '../testing/fakes';
@@ -180,6 +181,26 @@ describe('the side panel', () => {
     expect(gpu2.textContent).not.toContain('train.ipynb');
     const rows = findAll('.gpushare-Row').map(row => row.textContent);
     expect(rows.filter(row => row!.includes('on gpu2'))).toHaveLength(1);
+  });
+
+  it('shows the starts that wait for a node, each of which can be cancelled', async () => {
+    add(CommandIDs.cancelStart);
+    const waiting = start({ expected_wait: null, position: 1 });
+    const next = start({ kernel: 'next', label: 'b.ipynb' });
+    await shows(
+      { ...status([], []), config: null, starts: [waiting, next] },
+      'Waiting for a node (2)'
+    );
+    const items = findAll('.gpushare-Panel-start span');
+    expect(items.map(item => item.textContent)).toEqual([
+      'train.ipynb: #1',
+      'b.ipynb: #2, about 3 min'
+    ]);
+    expect(items[0].title).toBe('the node has no room for the kernel');
+    button('Cancel the start of b.ipynb')!.click();
+    expect(executed).toEqual([[CommandIDs.cancelStart, { kernel: 'next' }]]);
+    await shows(busy(), 'Test GPU');
+    expect(text()).not.toContain('Waiting for a node');
   });
 
   it('shows the nodes beside a host that does not answer', async () => {

@@ -9,6 +9,7 @@ import * as React from 'react';
 import { CommandIDs } from '../base/commands';
 import { trans } from '../base/trans';
 import { useSignal } from '../base/useSignal';
+import { placeText, type IStartView } from '../sharing/waitingStart';
 import { Timeline } from './timeline/timeline';
 import { ClientRow } from './clientRow';
 import type { IClientRowView } from './clientRowView';
@@ -58,6 +59,7 @@ function Sections(props: {
       {view.hosts.map(host => (
         <Host key={host.node} host={host} />
       ))}
+      <Starts starts={view.starts} commands={commands} />
       <Rows
         id="gpushare-own-title"
         title={trans.__('Yours')}
@@ -96,6 +98,49 @@ function Host({ host }: { host: IHostView }): React.ReactElement {
       <ul className="gpushare-Panel-list">
         {devices.map(device => (
           <Card key={device.uuid} device={device} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+/** Starts of kernels that wait for a node with room. */
+function Starts(props: {
+  starts: ReadonlyArray<IStartView>;
+  commands: CommandRegistry;
+}): React.ReactElement | null {
+  const { starts, commands } = props;
+  const id = 'gpushare-starts-title';
+  return starts.length === 0 ? null : (
+    <section aria-labelledby={id}>
+      <h3 id={id}>
+        {trans.__('Waiting for a node')}{' '}
+        <span className="gpushare-Panel-count">({starts.length})</span>
+      </h3>
+      <ul className="gpushare-Panel-list">
+        {starts.map(view => (
+          <li key={view.start.kernel} className="gpushare-Panel-start">
+            <span title={view.start.message}>
+              {view.start.label}: {placeText(view)}
+            </span>
+            {commands.hasCommand(CommandIDs.cancelStart) && (
+              <button
+                type="button"
+                className="gpushare-Button"
+                aria-label={trans.__(
+                  'Cancel the start of %1',
+                  view.start.label
+                )}
+                onClick={() =>
+                  void commands.execute(CommandIDs.cancelStart, {
+                    kernel: view.start.kernel
+                  })
+                }
+              >
+                {trans.__('Cancel')}
+              </button>
+            )}
+          </li>
         ))}
       </ul>
     </section>
@@ -203,6 +248,9 @@ function notice(view: IPanelView): string[] {
       ].filter(text => text !== '');
     }
     case 'ready':
+      if (view.starts.length > 0) {
+        return [];
+      }
       if (view.hosts.length === 0) {
         return [trans.__('There is no GPU to share on this machine.')];
       }

@@ -10,6 +10,7 @@ import type { IStatus } from '../base/protocol';
 import type { SettingsModel } from '../base/settings';
 import { ClientLabels } from '../sharing/clientLabels';
 import type { SharingModel } from '../sharing/sharingModel';
+import { startView } from '../sharing/waitingStart';
 import type { HistoryModel } from '../history/historyModel';
 import { TimelineModel, type ILaneClient } from './timeline/timelineModel';
 import { clientRowView } from './clientRowView';
@@ -149,7 +150,8 @@ export class PanelModel extends Disposable {
     const own = rows.filter(row => row.label.isOwn);
     const others = rows.filter(row => !row.label.isOwn);
     const settings = settingsView(status);
-    return { ...EMPTY_VIEW, hosts, own, others, settings };
+    const starts = status.starts.map(start => startView(start, age));
+    return { ...EMPTY_VIEW, hosts, starts, own, others, settings };
   }
 
   /** Clients in the order of the rows, then clients that have left. */

@@ -11,6 +11,7 @@ import {
 } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
+import type { IStartView } from '../sharing/waitingStart';
 import type { IClientRowView } from './clientRowView';
 import type { IDeviceView } from './deviceView';
 
@@ -46,6 +47,8 @@ export interface IPanelView {
   readonly reason: string;
   /** Hosts that have devices or a message. */
   readonly hosts: ReadonlyArray<IHostView>;
+  /** Starts that wait for a node with room. */
+  readonly starts: ReadonlyArray<IStartView>;
   readonly own: ReadonlyArray<IClientRowView>;
   readonly others: ReadonlyArray<IClientRowView>;
   /** Null without a snapshot to show. */
@@ -57,6 +60,7 @@ export const EMPTY_VIEW: IPanelView = {
   kind: 'connecting',
   reason: '',
   hosts: [],
+  starts: [],
   own: [],
   others: [],
   settings: null

@@ -97,6 +97,11 @@ export class Api {
       .hold_seconds_left;
   }
 
+  /** Cancel the start of a kernel that waits for a node with room. */
+  async cancelStart(kernelId: string): Promise<void> {
+    await this._call('DELETE', ['starts', kernelId]);
+  }
+
   config(): Promise<WithSchema<IConfig>> {
     return this._call('GET', ['config']);
   }
@@ -119,7 +124,7 @@ export class Api {
   }
 
   private async _call<T>(
-    method: 'GET' | 'PATCH' | 'POST',
+    method: 'DELETE' | 'GET' | 'PATCH' | 'POST',
     path: ReadonlyArray<string>,
     body?: unknown,
     query: Readonly<Record<string, string | number>> = {}

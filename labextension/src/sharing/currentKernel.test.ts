@@ -12,6 +12,8 @@ import { CurrentKernel } from './currentKernel';
 class FakeSession {
   constructor(public kernel: string | null) {}
   isDisposed = false;
+  hasNoKernel = true;
+  path = 'a.ipynb';
   readonly kernelChanged = new Signal<this, void>(this);
   readonly statusChanged = new Signal<this, string>(this);
   readonly disposed = new Signal<this, void>(this);
@@ -53,6 +55,19 @@ describe('CurrentKernel', () => {
     switched.emit();
     return session;
   }
+
+  it('has the path of a notebook until its kernel has started', () => {
+    const session = new FakeSession(null);
+    session.hasNoKernel = false;
+    open(session);
+    expect(current.startingPath).toBe('a.ipynb');
+    session.setKernel('a');
+    expect(current.startingPath).toBeNull();
+    session.hasNoKernel = true;
+    session.setKernel(null);
+    expect(current.startingPath).toBeNull();
+    expect(seen).toEqual([null, 'a', null]);
+  });
 
   it('follows the user from document to document', () => {
     open(new FakeSession('a'));

@@ -13,6 +13,8 @@ import { Disposable } from '../base/disposable';
 export interface ICurrentKernel {
   /** Null without a current notebook or console, or without a kernel. */
   readonly kernelId: string | null;
+  /** Path of the notebook or console whose kernel starts; null otherwise. */
+  readonly startingPath: string | null;
   readonly changed: ISignal<ICurrentKernel, void>;
   /**
    * Emitted with the kernel's id when the kernel restarts, and after the
@@ -38,6 +40,10 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
 
   get kernelId(): string | null {
     return this._kernelId;
+  }
+
+  get startingPath(): string | null {
+    return this._startingPath;
   }
 
   readonly changed = new Signal<this, void>(this);
@@ -66,8 +72,11 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
   private _updateKernel(): void {
     const session = this._session?.isDisposed ? null : this._session;
     const kernelId = session?.session?.kernel?.id ?? null;
-    if (kernelId !== this._kernelId) {
+    const startingPath =
+      kernelId === null && session?.hasNoKernel === false ? session.path : null;
+    if (kernelId !== this._kernelId || startingPath !== this._startingPath) {
       this._kernelId = kernelId;
+      this._startingPath = startingPath;
       this.changed.emit();
     }
   }
@@ -86,6 +95,7 @@ export class CurrentKernel extends Disposable implements ICurrentKernel {
 
   private _session: ISessionContext | null = null;
   private _kernelId: string | null = null;
+  private _startingPath: string | null = null;
   private _wasRestarting = false;
 }
 

@@ -26,6 +26,7 @@ import {
   type IRunner
 } from './clientState';
 import type { ICurrentKernel } from './currentKernel';
+import { startView, type IStartView } from './waitingStart';
 
 /** The sources of a model that shows the state of one kernel. */
 export interface IKernelSources {
@@ -39,6 +40,7 @@ export type KernelView =
   | { readonly kind: 'unavailable'; readonly message: string }
   | { readonly kind: 'unshared' }
   | { readonly kind: 'elsewhere'; readonly node: string }
+  | IStartView
   | IClientView;
 
 /** A shared kernel, with times that include the age of the snapshot. */
@@ -101,6 +103,10 @@ export class SharingModel extends Disposable {
   /** Return the present state of a Jupyter kernel. */
   view(kernelId: string): KernelView {
     const status = this._status;
+    const start = status?.starts.find(({ kernel }) => kernel === kernelId);
+    if (start && !this._unavailable) {
+      return startView(start, this.age); // the start of a restart
+    }
     const id = this._kernels.clientOf(kernelId);
     const node = this._kernels.nodeOf(kernelId);
     const client = status?.clients.find(client => client.id === id);
@@ -140,6 +146,14 @@ export class SharingModel extends Disposable {
     };
   }
 
+  /** Return the state of a notebook whose kernel has not started so far. */
+  viewOfStart(path: string): KernelView {
+    const start = this._status?.starts.find(start => start.path === path);
+    return start && !this._unavailable
+      ? startView(start, this.age)
+      : { kind: 'unknown' };
+  }
+
   /**
    * Request the client of a kernel again. A restarted kernel may be another
    * client.
@@ -160,10 +174,13 @@ export class SharingModel extends Disposable {
     });
   }
 
-  /** Keep the model up to date from the first kernel on, without an end. */
+  /**
+   * Keep the model up to date from the first kernel on, also one that starts,
+   * without an end.
+   */
   watchFrom(current: ICurrentKernel): void {
     const check = () => {
-      if (current.kernelId !== null) {
+      if (current.kernelId !== null || current.startingPath !== null) {
         current.changed.disconnect(check, this);
         this.watch();
       }

@@ -22,14 +22,16 @@ export function formatDetails(
   const reason =
     view.kind === 'unshared'
       ? trans.__('This kernel was started without GPU sharing.')
-      : view.kind === 'unavailable'
-        ? view.message
-        : view.kind === 'elsewhere'
-          ? trans.__(
-              'The kernel runs on the node %1. %gpushare in a cell shows its state.',
-              view.node
-            )
-          : '';
+      : view.kind === 'starting'
+        ? view.start.message
+        : view.kind === 'unavailable'
+          ? view.message
+          : view.kind === 'elsewhere'
+            ? trans.__(
+                'The kernel runs on the node %1. %gpushare in a cell shows its state.',
+                view.node
+              )
+            : '';
   return reason ? [{ label: trans.__('Reason'), value: reason }] : [];
 }
 

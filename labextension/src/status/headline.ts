@@ -4,6 +4,7 @@
 
 import { trans } from '../base/trans';
 import { nextText, shortState } from '../sharing/clientState';
+import { placeText } from '../sharing/waitingStart';
 import type { KernelView } from '../sharing/sharingModel';
 
 /**
@@ -13,6 +14,9 @@ import type { KernelView } from '../sharing/sharingModel';
  */
 export function formatHeadline(view: KernelView, hasTimes = true): string {
   const state = formatState(view);
+  if (view.kind === 'starting' && hasTimes) {
+    return trans.__('node: %1', placeText(view));
+  }
   if (view.kind !== 'client') {
     return state;
   }
@@ -36,6 +40,8 @@ export function formatState(view: KernelView): string {
       return trans.__('GPU: not shared');
     case 'elsewhere':
       return trans.__('GPU: on %1', view.node);
+    case 'starting':
+      return trans.__('node: #%1', view.start.position);
     case 'client':
       return trans.__('GPU: %1', shortState(view.client));
   }

@@ -3,7 +3,7 @@
  * kernel.
  */
 
-import type { IClient, IDevice, IStatus } from '../base/protocol';
+import type { IClient, IDevice, IStart, IStatus } from '../base/protocol';
 import { ApiError } from '../server/api';
 import {
   client,
@@ -12,6 +12,7 @@ import {
   GIB,
   grant,
   runningStatus,
+  start,
   status,
   type FakeApi,
   type FakeCurrentKernel
@@ -49,6 +50,32 @@ async function snapshot(state: IStatus): Promise<void> {
 
 const show = (clients: IClient[], devices?: IDevice[]) =>
   snapshot(status(clients, devices));
+
+describe('a start that waits for a node', () => {
+  const waits = (changes: Partial<IStart> = {}): IStatus => ({
+    ...status([]),
+    starts: [start(changes)]
+  });
+
+  it('is shown for the notebook without a kernel, with its place', async () => {
+    current.set(null, 'train.ipynb');
+    await given.snapshot(waits({ kernel: 'new' }));
+    expect(model.text).toBe('node: #2, about 3 min');
+    expect(model.shortText).toBe('node: #2');
+    expect(model.details).toEqual([
+      { label: 'Reason', value: 'the node has no room for the kernel' }
+    ]);
+    current.set(null, 'other.ipynb');
+    expect(model.isShown).toBe(false);
+  });
+
+  it('is shown for a kernel that restarts, until it has started', async () => {
+    await snapshot(waits({ expected_wait: null, position: 1 }));
+    expect(model.text).toBe('node: #1');
+    await show([client({})]);
+    expect(model.text).toBe('GPU: idle');
+  });
+});
 
 describe('the text of the status item', () => {
   const simulated = device({ simulated: true });

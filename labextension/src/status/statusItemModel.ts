@@ -74,11 +74,21 @@ export class StatusItemModel extends Toggleable {
       return;
     }
     const kernelId = this.isEnabled ? current.kernelId : null;
-    this._updateWatch(kernelId !== null);
+    const startingPath = this.isEnabled ? current.startingPath : null;
+    this._updateWatch(kernelId !== null || startingPath !== null);
     const view: KernelView =
-      kernelId === null ? { kind: 'unknown' } : sharing.view(kernelId);
+      kernelId !== null
+        ? sharing.view(kernelId)
+        : startingPath !== null
+          ? sharing.viewOfStart(startingPath)
+          : { kind: 'unknown' };
     this._show(view);
-    const seconds = view.kind === 'client' ? view.next?.left : null;
+    const seconds =
+      view.kind === 'client'
+        ? view.next?.left
+        : view.kind === 'starting'
+          ? view.left
+          : null;
     if (seconds) {
       this._tickTimer = setTimeout(
         () => this.refresh(),

@@ -12,6 +12,7 @@ import type {
   IHistory,
   IQuota,
   ISharedKernel,
+  IStart,
   IStatus,
   QuotaChanges,
   WithSchema
@@ -163,7 +164,7 @@ export const CONFIG: IConfig = {
 
 export function status(clients: IClient[], devices = [device()]): IStatus {
   const viewer = { user: 'ada', admin: false };
-  return { devices, clients, nodes: [], config: CONFIG, viewer };
+  return { devices, clients, nodes: [], starts: [], config: CONFIG, viewer };
 }
 
 export function history(changes: Partial<IHistory> = {}): IHistory {
@@ -174,6 +175,19 @@ export function history(changes: Partial<IHistory> = {}): IHistory {
     more: false,
     entries: [],
     utilisation: {},
+    ...changes
+  };
+}
+
+/** Return a start that waits for a node with room. */
+export function start(changes: Partial<IStart> = {}): IStart {
+  return {
+    kernel: 'kernel',
+    label: 'train.ipynb',
+    path: 'train.ipynb',
+    position: 2,
+    expected_wait: 150,
+    message: 'the node has no room for the kernel',
     ...changes
   };
 }
@@ -270,6 +284,10 @@ export class FakeApi implements IApi {
     this._change(action, clientId);
   }
 
+  async cancelStart(kernelId: string): Promise<void> {
+    this._change('cancel', kernelId);
+  }
+
   async hold(clientId: string, seconds: number): Promise<number | null> {
     this._change('hold', clientId, seconds);
     return seconds || null;
@@ -318,11 +336,13 @@ export class FakeVisibility implements IVisibility {
 
 export class FakeCurrentKernel implements ICurrentKernel {
   kernelId: string | null = null;
+  startingPath: string | null = null;
   readonly changed = new Signal<this, void>(this);
   readonly restarting = new Signal<this, string>(this);
 
-  set(kernelId: string | null): void {
+  set(kernelId: string | null, startingPath: string | null = null): void {
     this.kernelId = kernelId;
+    this.startingPath = startingPath;
     this.changed.emit();
   }
 }
