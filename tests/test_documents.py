@@ -113,6 +113,27 @@ def test_documents_name_files_that_exist() -> None:
     assert {document: names for document, names in found.items() if names} == {}
 
 
+def absent_tests(text: str) -> list[str]:
+    """Return the names `file.py::test` that are no tests; a file without a folder is one of the driver facts."""
+    names = re.findall(r"`([\w/]+\.py)::(\w+)`", text)
+    files = [(ROOT / "tests" / (file if "/" in file else f"driver_facts/{file}"), test) for file, test in names]
+    return [
+        f"{file.name}::{test}"
+        for file, test in files
+        if not (file.exists() and re.search(rf"^def {test}\(", file.read_text(), re.M))
+    ]
+
+
+def test_the_table_of_behaviours_names_tests_that_exist() -> None:
+    text = (ROOT / "tests" / "README.md").read_text()
+    assert text.count(".py::test_") > 60
+    assert absent_tests(text) == []
+    assert absent_tests("`core/test_hold.py::test_no` `test_vmm.py::test_no`") == [
+        "test_hold.py::test_no",
+        "test_vmm.py::test_no",
+    ]
+
+
 def test_names_of_missing_files_are_found() -> None:
     text = "`core/scheduler.py` (`base/page.h`, `page.*`), `no.py`, `handlers/`, `core/no/`, `a.b`, `/x.py`\n"
     text += "```\n`no.c`\n```\n"
