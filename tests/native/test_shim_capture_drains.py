@@ -227,3 +227,38 @@ def test_drain_waits_for_other_contexts_after_one_was_destroyed(
     assert client.run_at_the_gate(process, 2) == 0
     assert client.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
     process.drain(2)
+
+
+def test_a_stream_that_joins_a_capture_meanwhile_is_not_timed(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """After a launch a thread finds that the stream does not capture, and records an event that the capture takes.
+
+    A query of that event would end the capture, and the launches of the other stream query all events.
+    """
+    client, process = machine.new_client(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent))
+    process.page.control.exempt_ns, process.page.control.budget_rate = 10_000_000_000, 1000
+    process.open(1)
+    client.run(SETUP + "; event = c_void_p(); cuda.cuEventCreate(byref(event), 2); three = cuda.stream(1)")
+    client.run(
+        "marked, go, results = threading.Event(), threading.Event(), []\n"
+        "def launch():\n"
+        "    cuda.make_current()\n"
+        "    results.append(cuda.spin(0, two))\n"
+        "    marked.set()\n"
+        "    go.wait()\n"
+        "    results.append(cuda.spin(0, two))\n"
+        "thread = in_thread(launch)\n"
+        "marked.wait()"
+    )
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run("cuda.cuEventRecord(event, c_void_p(one))") == 0
+    client.run("cuda.library.faulty_hold_in(b'cuLaunchKernel'); go.set()")
+    client.run("while cuda.library.faulty_hold(-1) == 1: pass")
+    client.run("cuda.library.faulty_hold_in(b'cuStreamIsCapturing')")
+    client.run("while cuda.library.faulty_hold(-1) == 1: pass")
+    assert client.run(f"{JOIN}, cuda.library.faulty_hold(0)") == [0, 0]
+    client.run("thread.join()")
+    assert client.run("results + [cuda.spin(0, three) for _ in range(20)]") == [0] * 22
+    assert client.run(JOIN_BACK) == [0, 0]
+    assert client.run(END) == 0

@@ -5,6 +5,8 @@
  *    it takes for unsafe, and ends captures.
  * 2. The shim queries a stream, or records an event in it, only while it holds the lock below and the stream does not
  *    capture. The hooks hold the lock while a stream begins to capture or joins a capture, and while a context ends.
+ *    An event in a full stream is recorded without the lock, because the driver may wait for the device. No call uses
+ *    such an event if a stream has begun to capture or joined a capture meanwhile.
  * 3. The shim submits nothing to the legacy stream while work is in flight: that would order the work of all blocking
  *    streams, and end their captures. The exceptions are events next to a call of the program's own in that stream.
  *
@@ -25,6 +27,7 @@ static pthread_mutex_t queries = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *captures; /* under the lock */
 static unsigned room;
 static _Atomic unsigned count;
+static _Atomic uint64_t entries; /* streams that have begun to capture or joined a capture since the start */
 
 #define NO_MODE (-1)
 
@@ -55,8 +58,23 @@ bool touches_capture(CUstream stream) {
     return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+CUresult record_outside_captures(CUevent event, CUstream stream) {
+    queries_lock();
+    uint64_t before = entries;
+    bool is_captured = touches_capture(stream);
+    queries_unlock();
+    if (is_captured)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    CUresult result = REAL(cuEventRecord)(event, stream);
+    return result == CUDA_SUCCESS && entries != before ? CUDA_ERROR_CAPTURED_EVENT : result;
+}
+
 bool blocking_streams_are_idle(void) {
     return !touches_capture(CU_STREAM_LEGACY) && REAL(cuStreamQuery)(CU_STREAM_LEGACY) != CUDA_ERROR_NOT_READY;
+}
+
+void captures_expect_stream(void) {
+    entries++;
 }
 
 void captures_add(CUstream stream, int mode) {

@@ -104,10 +104,14 @@ void queries_unlock(void);
 bool touches_capture(CUstream stream); /* a query of the stream would end a capture, and an event be part of it */
 /* Return true if no blocking stream of the current context, and no default stream, has unfinished work or captures. */
 bool blocking_streams_are_idle(void);
+void captures_expect_stream(void);            /* a stream is about to begin to capture or to join a capture */
 void captures_add(CUstream stream, int mode); /* the calling thread has begun a capture in the stream */
 void captures_remove(CUstream stream);        /* the capture or the stream has ended */
 void captures_remove_context(CUcontext context);
 bool captures_any(void); /* some stream captures */
+/* Without the lock: record an event, which may wait for the device. CUDA_ERROR_CAPTURED_EVENT: the event is not recorded
+ * or may be a part of a capture, so a query of the event would end that capture. */
+CUresult record_outside_captures(CUevent event, CUstream stream);
 /* The program calls a function that the driver takes for unsafe, in place of which the shim makes safe calls. Return the
  * error of the driver, which has ended captures; CUDA_SUCCESS: the driver permits the call. */
 CUresult captures_refuse_unsafe_call(void);

@@ -147,7 +147,7 @@ static bool prepare(struct timer *timer) {
 }
 
 static bool record(CUevent event, CUstream stream) {
-    return !touches_capture(stream) && REAL(cuEventRecord)(event, stream) == CUDA_SUCCESS;
+    return record_outside_captures(event, stream) == CUDA_SUCCESS;
 }
 
 void function_timing_begin(struct thread *thread, CUstream stream) {

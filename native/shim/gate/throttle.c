@@ -165,17 +165,17 @@ static void discard(struct stream_state *state, bool with_events) {
     free(state);
 }
 
-static bool record_event(CUcontext context, CUevent *event, CUstream stream) {
+static CUresult record_event(CUcontext context, CUevent *event, CUstream stream) {
     CUcontext current = NULL, left;
     REAL(cuCtxGetCurrent)(&current);
     bool pushed = current != context && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
     bool is_current = pushed || current == context; /* a green context may be current in another thread */
     if (!*event && (!is_current || REAL(cuEventCreate)(event, 0) != CUDA_SUCCESS))
         *event = NULL;
-    bool recorded = *event && REAL(cuEventRecord)(*event, stream) == CUDA_SUCCESS;
+    CUresult result = *event ? record_outside_captures(*event, stream) : CUDA_ERROR_INVALID_VALUE;
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
-    return recorded;
+    return result;
 }
 
 /* A new event ends the batch and begins the next. False: the stream has ended meanwhile, and so has its state. */
@@ -183,14 +183,16 @@ static bool end_batch(struct stream_state *state, CUstream stream, uint64_t now,
     uint32_t at = state->next % EVENTS, batch_calls = state->batch_calls;
     state->is_recording = true;
     pthread_mutex_unlock(&throttle.lock);
-    bool recorded = record_event(state->context, &state->events[at], stream);
+    CUresult result = record_event(state->context, &state->events[at], stream);
     pthread_mutex_lock(&throttle.lock);
     state->is_recording = false;
     if (state->is_dropped) {
         discard(state, true);
         return false;
     }
-    if (!recorded) {
+    if (result == CUDA_ERROR_CAPTURED_EVENT)
+        return true; /* a later call ends the batch */
+    if (result != CUDA_SUCCESS) {
         log_once(LOG_INFO, "could not record an event, so the work of a stream has no bound");
         state->is_unbounded = true;
         return true;

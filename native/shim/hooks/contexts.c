@@ -50,6 +50,7 @@ CUresult hook_cuStreamDestroy_v2(CUstream stream) {
             return (call);                                                                                             \
         return CALL_WITH_MEMORY(({                                                                                     \
             queries_lock();                                                                                            \
+            captures_expect_stream();                                                                                  \
             streams_untrack(stream, false);                                                                            \
             streams_note_capture(twin ? per_thread(stream) : stream);                                                  \
             CUresult result = (call);                                                                                  \
@@ -107,6 +108,7 @@ CUresult hook_cuStreamWaitEvent(bool twin, CUstream stream, CUevent event, unsig
     if (!captures_any())
         return REAL_TWIN(cuStreamWaitEvent, twin)(stream, event, flags);
     queries_lock();
+    captures_expect_stream();
     streams_untrack(stream, false);
     streams_note_capture(twin ? per_thread(stream) : stream);
     CUresult result = REAL_TWIN(cuStreamWaitEvent, twin)(stream, event, flags);
