@@ -5,6 +5,7 @@ Evicted bytes count as resident until the eviction has ended, and restored bytes
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ..core.base.memory_use import MemoryUse
@@ -80,7 +81,7 @@ class MemoryTransfers(EventQueue):
         parts, client.evicting = client.evicting, {}
         for device, part in parts.items():
             device.evicting_bytes -= part
-            self._remove_resident(client, device, int(part * gone))
+            self._remove_resident(client, device, math.ceil(part * gone))
 
     def _remove_resident(self, client: SimClient, device: SimDevice, gone: int) -> None:
         client.resident_on[device] -= gone
@@ -145,7 +146,7 @@ class MemoryTransfers(EventQueue):
                 self._stop_prefetches(device, client)
                 short = device.resident_bytes + device.restoring_bytes + part - device.memory
             if short > 0:  # the last byte needs room that an eviction must free first
-                ends = max(ends, device.evict_link_free_at)
+                ends = max(ends, self._room_at(device, short))
             device.restore_link_free_at = ends
             device.restoring_bytes += part
             client.restore_end = max(client.restore_end, ends)
@@ -160,10 +161,14 @@ class MemoryTransfers(EventQueue):
         for device, part in client.restoring.items():
             short = device.resident_bytes + part - device.memory
             if short > 0 and device.evicting_bytes:
-                time = max(time, device.evict_link_free_at)
+                time = max(time, self._room_at(device, short))
             elif short > 0:
                 time = max(time, self.now + self._evict_by_faults(device, short, client) / self.costs.fault_bandwidth)
         return time
+
+    def _room_at(self, device: SimDevice, short: int) -> float:
+        """Return when evictions have freed `short` bytes of the device, or all that they free."""
+        return device.evict_link_free_at - max(0, device.evicting_bytes - short) / device.link
 
     def finish_restore(self, client: SimClient) -> None:
         """End a complete restore."""
@@ -186,6 +191,8 @@ class MemoryTransfers(EventQueue):
             restored = int(part * done)
             made = int((part - self._copied_bytes(client, part)) * done)
             device.restoring_bytes -= part
+            if device.resident_bytes + restored > device.memory:
+                self._free_evicted(device)
             short = device.resident_bytes + restored - device.memory
             if short > 0:
                 self._evict_by_faults(device, short, client)
@@ -194,6 +201,13 @@ class MemoryTransfers(EventQueue):
             client.resident_on[device] = client.resident_on.get(device, 0) + restored
             self.bytes_in += restored - made
             client.unmade -= made
+
+    def _free_evicted(self, device: SimDevice) -> None:
+        """Count the bytes as gone that evictions in progress have moved so far."""
+        for client in [one for one in device.clients.values() if one.evicting.get(device)]:
+            self.stop_eviction(client)
+            self.start_eviction(client)
+            self.report_memory(client)
 
     def _copied_bytes(self, client: SimClient, part: int) -> int:
         """Return how many of `part` bytes that a restore brings to one device have contents to copy."""
@@ -249,6 +263,8 @@ class MemoryTransfers(EventQueue):
             taken += amount
             if other.phase == LEAVING:
                 self.schedule(self.now, EVICT, other)
+            else:
+                self.evict_when_out(other)
             self.report_memory(other)
         return max(taken, 0)
 

@@ -393,6 +393,8 @@ class SimulatedAgent(ExecutionModel):
         self.finish_eviction(client)
         self.update_speed(client)
         self.report_memory(client)
+        for other in [one for device in client.devices for one in device.clients.values() if one.prefetch_devices]:
+            self.start_prefetch(other)
         if client.phase == LEAVING:
             if client.has_surplus:
                 self.start_eviction(client)

@@ -130,6 +130,11 @@ def test_long_bursts_pay_for_memory_that_moves(online: int, offline: int, memory
     assert outcome.part >= MIN_PART
 
 
+def test_a_return_waits_only_for_the_room_that_it_needs() -> None:
+    """All memory of the offline client leaves for the next one, and the first part is enough for the online client."""
+    assert Scenario(1, 2, 10.0, 10.0, memory=MOVING, mode=SWAP).measure().loss <= 0.035
+
+
 @pytest.mark.parametrize("mode", [UNIFIED, SWAP])
 @pytest.mark.parametrize("kind", [PROGRAM, *tier.nightly([NOTEBOOK])])
 @pytest.mark.parametrize(
