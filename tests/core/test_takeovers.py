@@ -179,3 +179,40 @@ def test_memory_of_waiting_offline_clients_leaves_before_that_of_an_online_clien
     assert host.running() in ("first", "second")
     sizes = {command.client: command.bytes for command in host.commands if isinstance(command, cmd.SetResident)}
     assert "online" not in sizes
+
+
+def changes_in_pause(seconds: float, *, usual: float = 8.0, memory: int = LARGE) -> int:
+    """Return how often two offline clients change turns in a pause, after four pauses of the `usual` length.
+
+    The quantum is 5 s, and clients run one at a time.
+    """
+    host = host_of("gpu", time_quantum=5.0)
+    online = host.start_client("online")
+    host.report_memory("online", LARGE)
+    host.run(1)
+    for name in ("first", "second"):
+        host.start_client(name, service="offline")
+        host.report_memory(name, memory, 0)
+    for length in (*[usual] * 4, seconds):
+        pause(host, online)
+        turns = {name: host.scheduler.clients[name].turn_count for name in ("first", "second")}
+        host.run(length)
+        host.wait_at_gate(online)
+        host.run(1)
+    return sum(host.scheduler.clients[name].turn_count - count for name, count in turns.items())
+
+
+def test_offline_clients_change_turns_at_the_next_burst() -> None:
+    assert changes_in_pause(8.0) == 0
+
+
+def test_an_offline_turn_waits_for_a_burst_for_one_quantum_at_most() -> None:
+    assert changes_in_pause(19.0, usual=18.0) == 1
+
+
+def test_offline_clients_change_turns_as_usual_in_a_pause_that_is_twice_as_long_as_the_mean() -> None:
+    assert changes_in_pause(29.0) == 4
+
+
+def test_offline_clients_that_fit_together_change_turns_as_usual() -> None:
+    assert changes_in_pause(8.0, memory=SMALL) == 1

@@ -48,6 +48,10 @@ class TakeoverBudget:
         """Add a pause of the client, from the end of a turn to the wait for the next turn."""
         self._mean_pause += (_WEIGHT if self._mean_pause else 1.0) * (seconds - self._mean_pause)
 
+    def pause_ends_by(self, paused_since: float) -> float:
+        """Return by when a pause ends, unless it is a long one."""
+        return paused_since + _LONG_PAUSE * self._mean_pause
+
     def ready_at(self, paused_since: float | None, now: float) -> float:
         """Return when an offline turn may cost one more return; minus infinity: a return has cost nothing so far.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from ..colocation.colocation_rules import overrun_deadline
+from ..colocation.memory_fit import fits_completely
 from ..interface.settings import Settings
 from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND
+from ..residency.residency_plan import is_kept
 from ..state.model import Client, Device, Grant
 from .grant_table import GrantTable
 from .turn_close import TurnCloser
@@ -91,6 +93,7 @@ class TurnDeadlines:
             return math.inf if client.hold_until is None or not grant.is_idle else client.hold_until
         ends = device.policy.turn_end(grant, head, device.queue.starvation_deadline(head.service_rank))
         ends = max(ends, self._next_memory_ready_at(device, head))
+        ends = max(ends, min(ends + device.policy.quantum(client), self._next_burst_by(device, client, head)))
         if client.hold_until is None:
             return ends
         # Renewals of a hold do not add to the wait of other clients.
@@ -107,3 +110,18 @@ class TurnDeadlines:
         if running + head.memory_on(device).allocated > device.info.memory:
             return -math.inf  # memory of the running clients has to leave before
         return head.waiting_since + max(2 * head.switch_cost.restore, evicted / DEFAULT_RESTORE_BYTES_PER_SECOND)
+
+    def _next_burst_by(self, device: Device, client: Client, head: Client) -> float:
+        """Return by when an online client probably ends an offline turn; minus infinity: unknown, or of no use.
+
+        The memory of the next offline client comes back during the work of that online client. A change of turns in the
+        middle of a pause would leave the device without work until that memory is back.
+        """
+        if not client.service_rank or fits_completely(device, [client, head]):
+            return -math.inf
+        paused = (
+            one
+            for one in device.clients.values()
+            if one.grant is None and one.waiting_since is None and is_kept(one, self._table.now)
+        )
+        return max((one.takeover_budget.pause_ends_by(one.last_turn_ended_at) for one in paused), default=-math.inf)
