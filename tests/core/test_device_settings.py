@@ -158,7 +158,7 @@ def test_each_device_has_the_order_of_its_policy() -> None:
     host = two_devices({"policy": "interactive", "time_quantum": "auto"})
     for uuid in "xy":
         busy_on(host, uuid, f"first {uuid}", f"second {uuid}")
-    host.run(300)
+    host.run(100)
     for uuid in "xy":
         host.add_process(f"new {uuid}", uuid, waiting=True)
     assert [host.queue(uuid)[0] for uuid in "xy"] == [host.queue("x")[0], "new y"]

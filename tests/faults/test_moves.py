@@ -60,7 +60,7 @@ def mutant_next_coordinator_misses_hibernation(patch: Patch) -> None:
 @pytest.mark.parametrize(
     ("mutant", "seed"),
     [
-        (mutant_end_of_a_move_missed, 9),
+        (mutant_end_of_a_move_missed, 8),
         (mutant_hibernated_client_never_returns, 9),
         (mutant_next_coordinator_misses_hibernation, 10),
     ],

@@ -53,6 +53,7 @@ def faulty_driver() -> Path:
     def commands(out: Path) -> list[list[str]]:
         whole = f"{out}.o"
         flags = [flag for flag in FLAGS.split() if flag != "-shared" and not flag.startswith("-Wl")]
+        flags.append("-O1")  # builds in two thirds of the time
         files = [str(path) for path in SOURCES if path.suffix == ".c"]
         rename = [f"--redefine-sym={name}=real_{name}" for name in names]
         return [
