@@ -52,6 +52,7 @@ _END_REASONS = {
     "orphan": "no Jupyter server waited for it",
     "unknown_kernel": "its files are no longer on the node",
 }
+_SUPERSEDED = "the kernel restarts or ends while its start waits for a node"
 _starts = StartsInProgress()  # of this server
 _snapshots = SnapshotRequests()
 
@@ -147,7 +148,8 @@ class RemoteProvisioner(RequestingProvisioner):
         """Start the kernel on a node, and wait until a node has room for it. Raise NodeError."""
         nodes, seconds = self._candidates(), self.settings.room_seconds
         refusal = ""
-        if not (seconds and START_QUEUE.has_rivals(nodes)):
+        keeps_room = bool(self._chosen)  # of a kernel that restarts
+        if keeps_room or not seconds or not START_QUEUE.has_rivals(nodes):
             try:
                 return await self._start_on_a_node()
             except NodeError as error:
@@ -160,8 +162,20 @@ class RemoteProvisioner(RequestingProvisioner):
         try:
             look = functools.partial(_snapshots.all, settings=self.settings)
             return await START_QUEUE.wait(start, self._start_in_turn, look, seconds)
+        except NodeError:
+            if start.cancellation == _SUPERSEDED:
+                await self._wait_for_manager()
+            raise
         finally:
-            self._waiting = None
+            if self._waiting is start:
+                self._waiting = None
+
+    async def _wait_for_manager(self) -> None:
+        """Wait for the manager's later shutdown or start, whose result a failure of the earlier start would replace."""
+        manager: Any = self.parent
+        while not manager.ready.done():
+            ready = manager.ready
+            await asyncio.wait({ready if isinstance(ready, asyncio.Future) else asyncio.wrap_future(ready)})
 
     async def _start_in_turn(self) -> KernelConnectionInfo:
         """Start the kernel, and end it again if its start has been cancelled meanwhile. Raise NodeError."""
@@ -360,7 +374,7 @@ class RemoteProvisioner(RequestingProvisioner):
     async def cleanup(self, restart: bool = False) -> None:
         """Remove the files of a kernel that has ended from the node, and its client if it does not restart."""
         if self._waiting is not None:
-            START_QUEUE.cancel(self.kernel_id, "the kernel restarts or ends while its start waits for a node")
+            START_QUEUE.cancel(self.kernel_id, _SUPERSEDED)
         if self.node_pid is None:
             return
         self.node_pid = None

@@ -130,6 +130,15 @@ async def test_a_start_on_another_node_passes_one_that_waits(kernels: Kernels) -
         assert waiting() == ["waits"]
 
 
+async def test_a_kernel_that_restarts_keeps_its_room(kernels: Kernels) -> None:
+    async with kernels:
+        await kernels.start("a", node="n1")
+        await kernels.wait_in_queue("waits", node="n1")
+        await asyncio.wait_for(kernels.managers["a"].restart_kernel(now=True), WAIT)
+        assert waiting() == ["waits"]
+        assert await kernels.managers["a"].is_alive()
+
+
 async def test_a_smaller_start_passes_one_that_finds_no_room(kernels: Kernels) -> None:
     async with kernels:
         await kernels.start("a", node="n1", share=0.5)
@@ -222,6 +231,25 @@ async def test_a_kernel_whose_restart_waits_can_be_shut_down(kernels: Kernels, t
             await asyncio.wait_for(restart, WAIT)
         assert not manager.has_kernel
         assert [folder.name for folder in tmp_path.glob(f"{other}/state/gpushare/*/kernels/*")] == ["a"]
+
+
+async def test_a_kernel_whose_restart_waits_can_restart_again(kernels: Kernels, tmp_path: Path) -> None:
+    async with kernels:
+        await kernels.start("a")
+        lost = await kernels.start("b")
+        (tmp_path / f"{lost}.lost").touch()
+        next(one for one in CONNECTIONS.present() if one.node == lost).end()
+        manager = kernels.managers["b"]
+        first = asyncio.ensure_future(manager.restart_kernel(now=True))
+        await wait_for(lambda: waiting() == ["b"])
+        since = START_QUEUE.records()[0].since
+        second = asyncio.ensure_future(manager.restart_kernel(now=True))
+        await wait_for(lambda: [start.since > since for start in START_QUEUE.records()] == [True])
+        await kernels.end("a")
+        await asyncio.wait_for(second, WAIT)
+        assert await manager.is_alive()
+        with pytest.raises((NodeError, asyncio.InvalidStateError)):
+            await asyncio.wait_for(first, WAIT)
 
 
 async def test_the_end_of_the_server_fails_the_waiting_starts(kernels: Kernels) -> None:
