@@ -15,6 +15,9 @@ from ..support.memory_cgroup import MakeCgroup, TestCgroup
 from ..support.polling import wait_until
 from .system_host import MIB, WAIT, GpuProgram, SystemHost
 
+MOVE_SECONDS = 100.0  # on a busy machine, for a call that moves up to 2.4 GiB and waits for samples of the limit
+WORK = "check(cuda.spin(1) or cuda.cuCtxSynchronize())"
+
 # The test's programs never touch their memory, so the simulated driver keeps none of it on the host, except during an
 # eviction. An eviction reads at most 256 MiB before it releases them, which is below the reserve of the coordinator.
 COORDINATOR = """
@@ -58,27 +61,27 @@ def start(host: SystemHost, name: str, mib: int, cgroup: TestCgroup | None = Non
 
 def test_small_memory_limit_keeps_memory_on_the_device(host: SystemHost, cgroup: TestCgroup) -> None:
     limited = start(host, "limited", 1400, cgroup)
-    limited.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    limited.run(WORK, MOVE_SECONDS)
     small, large = start(host, "small", 600), start(host, "large", 1300)
     cgroup.set_limit(1400 * MIB)
     wait_until(lambda: host.clients()["limited"]["unbacked"], what="a sample of the new limit")
 
-    small.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    small.run(WORK, MOVE_SECONDS)
     assert 464 * MIB <= host.page(limited)["evicted_bytes"] < 1164 * MIB
-    large.start("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    large.start(WORK)
     reason = wait_until(lambda: host.clients()["large"]["wait_reason"])
     assert " of limited cannot leave the GPU, because the memory limit of its container or service is reached" in reason
     assert host.clients()["large"]["state_text"].startswith("waiting for room")
     findings = json.loads(host.command("doctor", "--json").stdout)
     (finding,) = [finding for finding in findings if "cannot leave the GPU" in finding["message"]]
     assert "of limited" in finding["message"] and cgroup.folder.name in finding["message"]
-    small.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
-    limited.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    small.run(WORK, MOVE_SECONDS)
+    limited.run(WORK, MOVE_SECONDS)
     assert host.clients()["large"]["phase"] == "waiting"
 
     cgroup.set_limit(4096 * MIB)
-    large.result()
+    large.result(MOVE_SECONDS)
     assert host.page(limited)["evicted_bytes"] >= 1164 * MIB
-    limited.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    limited.run(WORK, MOVE_SECONDS)
     assert cgroup.oom_kills() == 0
     assert [program.process.poll() for program in (limited, small, large)] == [None] * 3

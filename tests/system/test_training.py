@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from ..native.simlog import Execution
 from .notebook_client import Notebook
 from .system_host import MOST, SystemHost, wait_until
 
@@ -46,6 +47,15 @@ def test_steps_and_progress_of_a_program_are_shown(default_settings_host: System
     wait_until(lambda: host.page(program)["training_steps"] == 4101)
 
 
+def turns_end_after(own: Sequence[Execution], others: Sequence[Execution]) -> list[int]:
+    """Return the numbers of the launches of `own`, from 1 on, between which and the next one others have begun."""
+    return [
+        number
+        for number, (launch, following) in enumerate(itertools.pairwise(own), 1)
+        if any(launch.begin_ns < other.begin_ns < following.begin_ns for other in others)
+    ]
+
+
 def test_turns_end_between_training_steps(default_settings_host: SystemHost) -> None:
     """A step has twenty launches, so without marks one turn in twenty would end after the last of them."""
     host = default_settings_host
@@ -53,17 +63,14 @@ def test_turns_end_between_training_steps(default_settings_host: SystemHost) -> 
     trains.run("import jupyter_gpushare as gs")
     first = len(host.launches(trains))
     other.busy()
-    trains.run(STEPS, 60.0)
+    turn_ends: list[int] = []
+    while len(turn_ends) < 3:  # a busy machine has fewer turns in as many steps
+        trains.run(STEPS, 60.0)
+        own = host.launches(trains)[first:]
+        turn_ends = [
+            number for number in turns_end_after(own, host.launches(other)) if number % (STEP_COUNT * STEP_LAUNCHES)
+        ]
     other.stop()
-    others = [launch.begin_ns for launch in host.launches(other)]
-    own = host.launches(trains)[first:]
-    assert len(own) == STEP_COUNT * STEP_LAUNCHES
-    turn_ends = [
-        number
-        for number, (launch, following) in enumerate(itertools.pairwise(own), 1)
-        if any(launch.begin_ns < begin < following.begin_ns for begin in others)
-    ]
-    assert len(turn_ends) >= 3
     assert sum(number % STEP_LAUNCHES == 0 for number in turn_ends) >= len(turn_ends) / 2, turn_ends
 
 
