@@ -51,7 +51,8 @@ def main(args: argparse.Namespace) -> int:
     except (CoordinatorError, ValueError) as error:
         print(f"jupyter gpushare status: {error}", file=sys.stderr)
         if isinstance(error, Unreachable):
-            _show_waiting_starts()
+            if not args.json:
+                _show_waiting_starts()
             print(without_coordinator.describe_sharing(args.socket), file=sys.stderr)
         return 1
     return 0
@@ -74,8 +75,9 @@ def _show_waiting_starts() -> None:
         left = None if start.expected_at is None else start.expected_at - now
         place = f"#{start.position}" if left is None or left <= 0 else f"#{start.position}, about {_about(left)}"
         waited = units.format_duration(math.floor(max(0.0, now - start.since)))
-        reason = start.message or "other starts are before it"
-        print(f"{start.label} waits for a node ({', '.join(start.nodes)}): {place}; {waited} so far; {reason}")
+        reason = start.message or "other starts have come first"
+        line = f"{start.label} waits for a node ({', '.join(start.nodes)}): {place}; {waited} so far; {reason}"
+        print("".join(character if character.isprintable() else "?" for character in line))
 
 
 def _about(seconds: float) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -20,17 +22,16 @@ from .settings import GpuShareCluster
 Snapshot = Mapping[str, Any]
 IDLE: Snapshot = {"devices": [], "clients": []}  # of a node whose coordinator does not run, because it has no clients
 _ACTIVE_PHASES = {"waiting", "running", "draining", "overrun"}
-
-
 _ANSWER_SECONDS = 20.0  # for a busy node, whose agent or coordinator may have to start first
 _SILENT_NODE_SECONDS = 5.0  # for a node that has not answered the last time
+_SILENT_NODE_PAUSE_SECONDS = 10.0  # before the next request to such a node, whose engine may have to start again
 
 
 class SnapshotRequests:
     """Requests for the snapshots of nodes. A node that does not answer delays only one start for a long time."""
 
     def __init__(self) -> None:
-        self._silent: set[str] = set()
+        self._silent: dict[str, float] = {}  # by node: when it was found not to answer
 
     async def all(self, nodes: Sequence[str], settings: GpuShareCluster) -> dict[str, Snapshot | None]:
         """Return the snapshots of the nodes. None: the node has not answered in time."""
@@ -38,6 +39,8 @@ class SnapshotRequests:
         return dict(zip(nodes, found, strict=True))
 
     async def _one(self, node: str, settings: GpuShareCluster) -> Snapshot | None:
+        if time.monotonic() < self._silent.get(node, -math.inf) + _SILENT_NODE_PAUSE_SECONDS:
+            return None
         snapshot: Snapshot | None = None
         try:
             connection = await asyncio.to_thread(CONNECTIONS.connection, node, settings.command(node))
@@ -47,7 +50,10 @@ class SnapshotRequests:
             snapshot = IDLE if error.reason == "unreachable" else None
         except asyncio.TimeoutError:
             pass
-        (self._silent.add if snapshot is None else self._silent.discard)(node)
+        if snapshot is None:
+            self._silent[node] = time.monotonic()
+        else:
+            self._silent.pop(node, None)
         return snapshot
 
 

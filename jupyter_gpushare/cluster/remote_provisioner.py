@@ -10,7 +10,7 @@ import functools
 import itertools
 import logging
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
@@ -53,8 +53,21 @@ _END_REASONS = {
     "unknown_kernel": "its files are no longer on the node",
 }
 _SUPERSEDED = "the kernel restarts or ends while its start waits for a node"
+_SHUT_DOWN = "the kernel has been shut down while its start waited for a node"
+_REPLACED = "another start of the same notebook has taken the place of this one"
 _starts = StartsInProgress()  # of this server
 _snapshots = SnapshotRequests()
+
+
+class _Withdrawal:
+    """Pending start of a restarting kernel, which a manager of several kernels awaits before a shutdown."""
+
+    def __init__(self, withdraw: Callable[[], object]) -> None:
+        self._withdraw = withdraw
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self._withdraw()
+        return asyncio.sleep(0).__await__()
 
 
 class RemoteProvisioner(RequestingProvisioner):
@@ -148,6 +161,7 @@ class RemoteProvisioner(RequestingProvisioner):
         """Start the kernel on a node, and wait until a node has room for it. Raise NodeError."""
         nodes, seconds = self._candidates(), self.settings.room_seconds
         refusal = ""
+        START_QUEUE.replace(self._session, _REPLACED)  # a page that was loaded anew begins another start
         keeps_room = bool(self._chosen)  # of a kernel that restarts
         if keeps_room or not seconds or not START_QUEUE.has_rivals(nodes):
             try:
@@ -159,6 +173,10 @@ class RemoteProvisioner(RequestingProvisioner):
         start = WaitingStart(self.kernel_id or "", self.client_label, self._session, nodes, refusal)
         self.log.info("kernel %s waits for a node with room: %s", self.kernel_id, refusal or "other starts wait")
         self._waiting = start
+        manager: Any = self.parent
+        pending = getattr(manager.parent, "_pending_kernels", {})
+        withdrawal = _Withdrawal(lambda: START_QUEUE.cancel(start.kernel, _SHUT_DOWN))
+        pending.setdefault(self.kernel_id, withdrawal)  # a first start is there already
         try:
             look = functools.partial(_snapshots.all, settings=self.settings)
             return await START_QUEUE.wait(start, self._start_in_turn, look, seconds)
@@ -167,6 +185,8 @@ class RemoteProvisioner(RequestingProvisioner):
                 await self._wait_for_manager()
             raise
         finally:
+            if pending.get(self.kernel_id) is withdrawal:
+                del pending[self.kernel_id]
             if self._waiting is start:
                 self._waiting = None
 
@@ -182,9 +202,10 @@ class RemoteProvisioner(RequestingProvisioner):
         start = self._waiting
         info = await self._start_on_a_node(logging.DEBUG)
         if start is not None and start.cancellation and self._kernel is not None:
-            self._kernel.discard()
-            self._kernel = self.node_pid = None
+            kernel, self._kernel, self.node_pid = self._kernel, None, None
             kernel_records.remove(self.kernel_id)
+            kernel.discard()
+            await asyncio.wait({asyncio.wrap_future(kernel.ended)}, timeout=_REQUEST_SECONDS)
             raise NodeError(start.cancellation, "cancelled")
         return info
 
@@ -198,10 +219,10 @@ class RemoteProvisioner(RequestingProvisioner):
         nodes = await self._nodes_in_order()
         if before:
             nodes = [before, *(node for node in nodes if node != before)]
-        has_no_room = False
+        has_no_room = not set(self._candidates()) <= set(nodes)  # a node that does not answer may have room later
         unshared: list[str] = []  # nodes that may start the kernel without sharing, if no other node starts it
         for node in itertools.chain(nodes, unshared):
-            must_share = len(nodes) > 1 and node not in unshared
+            must_share = len(self._candidates()) > 1 and node not in unshared
             if node in unshared and has_no_room:
                 break  # and wait for the node that has no room yet
             is_other = bool(before) and node != before
@@ -225,12 +246,13 @@ class RemoteProvisioner(RequestingProvisioner):
                 failures.append((node, error))
                 self.log.log(level, "cannot start kernel %s on %s: %s", self.kernel_id, node, error)
         self._chosen, self._ports = before, ports
-        if len(failures) == 1:
+        if len(failures) == len(self._candidates()) == 1:
             raise failures[0][1]
         reasons = "; ".join(f"{node}: {error}" for node, error in failures)
         if has_no_room:
             raise NodeError(f"no node has room for the kernel: {reasons}", "no_room")
-        raise NodeError(f"no node has started the kernel: {reasons}", "no_node")
+        is_passing = all(error.reason in ("timeout", *UNREACHABLE) for _, error in failures)
+        raise NodeError(f"no node has started the kernel: {reasons}", "timeout" if is_passing else "no_node")
 
     async def _nodes_in_order(self) -> Sequence[str]:
         """Return the nodes that may have the kernel, the best one first."""
@@ -374,7 +396,10 @@ class RemoteProvisioner(RequestingProvisioner):
     async def cleanup(self, restart: bool = False) -> None:
         """Remove the files of a kernel that has ended from the node, and its client if it does not restart."""
         if self._waiting is not None:
+            start = self._waiting
             START_QUEUE.cancel(self.kernel_id, _SUPERSEDED)
+            if restart:  # two starts at the same time would end each other's kernel
+                await asyncio.wrap_future(start.left)
         if self.node_pid is None:
             return
         self.node_pid = None

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -46,6 +47,8 @@ class WaitingStart:
     first_look: int = 0  # number of the look before which the start tries nothing
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     wakened: asyncio.Event = field(default_factory=asyncio.Event)
+    look: asyncio.Future[None] | None = None  # that this start has begun for all starts
+    left: Future[None] = field(default_factory=Future)  # done when the start waits no more
 
     def wake(self) -> None:
         with contextlib.suppress(RuntimeError):  # its event loop has ended
@@ -93,6 +96,12 @@ class StartQueue:
                 start.cancellation = reason
                 start.wake()
         return bool(found)
+
+    def replace(self, session: str, reason: str) -> None:
+        """Fail the waiting starts of a notebook's path with this sentence, because a new start takes their place."""
+        with self._lock:
+            for kernel in [start.kernel for start in self._starts if session and start.session == session]:
+                self.cancel(kernel, reason)
 
     def records(self) -> list[StartRecord]:
         """Return what people see of the waiting starts, in order."""
@@ -144,13 +153,15 @@ class StartQueue:
                     raise NodeError(start.cancellation, "cancelled")
                 if left <= 0:
                     waited = f"the start has waited for {units.format_duration(seconds)}"
-                    raise NodeError(f"{start.refusal}; {waited} (c.GpuShareCluster.room_timeout)", "no_room")
+                    refusal = start.refusal or "other starts have come first"
+                    raise NodeError(f"{refusal}; {waited} (c.GpuShareCluster.room_timeout)", "no_room")
+                if start.look and start.look.done():
+                    start.look.result()
                 if self._takes_look(start):
-                    await self._look(look)
-                else:
-                    with contextlib.suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(start.wakened.wait(), min(left, _LOOK_SECONDS))
-                    start.wakened.clear()
+                    start.look = asyncio.ensure_future(self._look(look))
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(start.wakened.wait(), min(left, _LOOK_SECONDS))
+                start.wakened.clear()
 
     @contextlib.contextmanager
     def _joined(self, start: WaitingStart) -> Iterator[None]:
@@ -166,9 +177,12 @@ class StartQueue:
         try:
             yield
         finally:
+            if start.look:
+                start.look.cancel()
             with self._lock:
                 self._starts.remove(start)
                 self._wake_all()
+            start.left.set_result(None)
             self._report_change()
 
     def _takes_turn(self, start: WaitingStart) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config
 
 from jupyter_gpushare.cluster.channel.messages import NodeError
-from jupyter_gpushare.cluster.node_choice import IDLE, order_nodes
+from jupyter_gpushare.cluster.node_choice import IDLE, SnapshotRequests, order_nodes
+from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+from jupyter_gpushare.cluster.settings import GpuShareCluster
 
 from .conftest import RemoteNotebook
 
@@ -129,3 +132,20 @@ def test_the_sentence_has_the_failure_of_each_node(start_notebook: Callable[...,
         "no node has started the kernel: n1: the node does not have the address 192.0.2.1; "
         "off: the node agent on off has ended: no route to the host"
     )
+
+
+async def test_a_node_that_has_not_answered_gets_no_request_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine starts anew for each request to a node without a connection."""
+    now, requested = [0.0], []
+
+    def refuse(node: str, command: object) -> None:
+        requested.append(now[0])
+        raise NodeError("no route to the host", "engine_failed")
+
+    monkeypatch.setattr("jupyter_gpushare.cluster.node_choice.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(CONNECTIONS, "connection", refuse)
+    requests = SnapshotRequests()
+    for moment in (1.0, 2.0, 10.9, 11.1, 12.0):
+        now[0] = moment
+        assert await requests.all(["n1"], GpuShareCluster(nodes=["n1"])) == {"n1": None}
+    assert requested == [1.0, 11.1]

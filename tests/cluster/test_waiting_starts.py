@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -97,6 +99,42 @@ def test_a_waiting_start_can_be_cancelled(server: JupyterServer, starts: Starts)
     assert cancelled.result(WAIT) == "the start has been cancelled while it waited for a node with room"
     assert [one["kernel"] for one in waiting(server)] == [first["kernel"]]
     assert not kept.done()
+
+
+def test_a_notebook_that_starts_again_takes_the_place_of_its_waiting_start(
+    server: JupyterServer, starts: Starts
+) -> None:
+    """A page that is loaded anew requests another session, under another path with the same name."""
+    server.request("POST", "kernels", {"name": "whole"})
+    body = {"name": "a.ipynb", "type": "notebook", "kernel": {"name": "whole"}}
+    first = starts.begin("sessions", {**body, "path": "one"})
+    wait_until(lambda: waiting(server))
+    again = starts.begin("sessions", {**body, "path": "two"})
+    assert "another start of the same notebook has taken the place of this one" in first.result(WAIT)
+    (start,) = wait_until(lambda: waiting(server))
+    assert (start["label"], again.done()) == ("a.ipynb", False)
+
+
+def test_a_kernel_whose_restart_waits_can_be_shut_down(
+    start_server: Callable[..., JupyterServer], tmp_path: Path
+) -> None:
+    """The node of the kernel is lost, and the other node has no room."""
+    write_kernelspec(tmp_path, "anywhere", share=1.0)
+    server = start_server(**separate_nodes(tmp_path))
+    other, kernel = (server.request("POST", "kernels", {"name": "anywhere"})["id"] for _ in range(2))
+    ((node,),) = (folder.relative_to(tmp_path).parts[:1] for folder in tmp_path.glob(f"n?/state/**/kernels/{kernel}"))
+    (tmp_path / f"{node}.lost").touch()
+    for agent in server.children("agent"):
+        os.kill(agent, signal.SIGKILL)
+    starts = Starts(server)
+    restart = starts.begin(f"kernels/{kernel}/restart", {})
+    (start,) = wait_until(lambda: waiting(server))
+    assert start["kernel"] == kernel
+    server.request("DELETE", f"kernels/{kernel}")
+    restart.exception(WAIT)
+    assert waiting(server) == []
+    assert [one["id"] for one in server.request("GET", "kernels")] == [other]
+    starts.close()
 
 
 def test_only_a_waiting_start_can_be_cancelled(server: JupyterServer) -> None:

@@ -234,7 +234,6 @@ export interface INode {
   readonly message: string;
 }
 
-/** Snapshot of the state of the coordinators, of the host and of the nodes. */
 /** Start of a kernel of the server that waits for a node with room. */
 export interface IStart {
   readonly kernel: string;
@@ -249,6 +248,7 @@ export interface IStart {
   readonly message: string;
 }
 
+/** Snapshot of the state of the coordinators, of the host and of the nodes. */
 export interface IStatus {
   readonly devices: ReadonlyArray<IDevice>;
   readonly clients: ReadonlyArray<IClient>;
