@@ -6,6 +6,7 @@ A part that hangs leaves time for the parts after it.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -43,7 +44,8 @@ class CardLimits:
     def seconds_left(self, part: str) -> float:
         """Return the seconds that a test of the part may take now; the first question begins the part."""
         now = self._clock()
-        return min(self._ends.setdefault(part, now + PART_SECONDS[part]), self._deadline) - now
+        end = self._ends.setdefault(part, now + PART_SECONDS.get(part, math.inf))
+        return min(end, self._deadline) - now
 
     def reason_to_skip(self, part: str) -> str | None:
         if self.seconds_left(part) > 0:

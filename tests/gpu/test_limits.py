@@ -37,6 +37,7 @@ def test_after_the_deadline_all_parts_are_skipped_with_the_reason_in_the_report(
 def test_a_test_may_take_the_rest_of_its_part_and_of_the_run() -> None:
     now = [1000.0]
     limits = CardLimits(deadline=1100, clock=lambda: now[0])
+    assert limits.seconds_left("limits") == 100  # of a file that is no part of a run on a card
     assert limits.seconds_left("bypass") == PART_SECONDS["bypass"] == 60
     now[0] += 50
     assert limits.seconds_left("bypass") == 10
@@ -49,7 +50,7 @@ def test_a_test_may_take_the_rest_of_its_part_and_of_the_run() -> None:
 
 
 def test_the_limits_name_all_parts_of_the_command() -> None:
-    command = ["make", "--no-print-directory", "-n", "test-gpu", "CARD_SECONDS=77"]
+    command = ["make", "--no-print-directory", "-n", "test-gpu", "CARD_SECONDS=77", "ARGS="]
     recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     sets, _, runs = recipe.partition("-m pytest")
     assert f"export {DEADLINE}=$(($(date +%s) + 77))" in sets
@@ -61,7 +62,7 @@ def test_the_limits_name_all_parts_of_the_command() -> None:
 
 def test_the_command_needs_no_packages_of_a_network_but_those_of_pip() -> None:
     """The machine of a card may have no network, and pip may have its packages in a folder."""
-    command = ["make", "--no-print-directory", "-n", "--always-make", "test-gpu"]
+    command = ["make", "--no-print-directory", "-n", "--always-make", "test-gpu", "ARGS="]
     recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "pip install" in recipe
     assert "jlpm" not in recipe

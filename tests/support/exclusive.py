@@ -25,8 +25,10 @@ kept_locks: list[int] = []  # at most one: the descriptor of the lock that an ex
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        os.environ[LOCK_FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gpushare-locks-")
+    if not hasattr(config, "workerinput"):
+        os.environ.pop(LOCK_FOLDER_VARIABLE, None)  # of a run whose test has started this run
+        if config.getoption("numprocesses", None):
+            os.environ[LOCK_FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gpushare-locks-")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
