@@ -48,7 +48,7 @@ EXPORT int faulty_hold(int wanted) {
     return wanted < 0 ? atomic_load(&held) : (atomic_store(&held, wanted), wanted);
 }
 
-/* Hold the next caller of the function. */
+/* Hold the next caller of the function, with the prefix "before_" before the driver's own function runs. */
 EXPORT void faulty_hold_in(const char *name) {
     static char copy[64];
     strncpy(copy, name, sizeof copy - 1);
@@ -56,12 +56,17 @@ EXPORT void faulty_hold_in(const char *name) {
     atomic_store(&held, 1);
 }
 
-/* Hold the next caller for about a second at most, because the test may wait for the caller. */
+static _Atomic int hold_ms = 1000; /* about so long at most, because the test may wait for the caller */
+
+EXPORT void faulty_hold_for(int milliseconds) {
+    atomic_store(&hold_ms, milliseconds);
+}
+
 static void hold_caller(const char *name) {
     int next = 1;
     const char *function = atomic_load(&held_function);
     bool is_next = function && strcmp(name, function) == 0 && atomic_compare_exchange_strong(&held, &next, 2);
-    for (int i = 0; i < 1000 && is_next && atomic_load(&held) == 2; i++)
+    for (int i = 0; i < atomic_load(&hold_ms) && is_next && atomic_load(&held) == 2; i++)
         usleep(1000);
 }
 
@@ -70,6 +75,7 @@ static void hold_caller(const char *name) {
     EXPORT _Atomic unsigned calls_of_##name;                                                                           \
     EXPORT int name parameters {                                                                                       \
         int code = fails(#name);                                                                                       \
+        hold_caller("before_" #name);                                                                                  \
         calls_of_##name++;                                                                                             \
         code = code ? code : real_##name arguments;                                                                    \
         hold_caller(#name);                                                                                            \

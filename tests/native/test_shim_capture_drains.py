@@ -253,12 +253,15 @@ def test_a_stream_that_joins_a_capture_meanwhile_is_not_timed(
     )
     assert client.run(CAPTURE.format(RELAXED)) == 0
     assert client.run("cuda.cuEventRecord(event, c_void_p(one))") == 0
-    client.run("cuda.library.faulty_hold_in(b'cuLaunchKernel'); go.set()")
-    client.run("while cuda.library.faulty_hold(-1) == 1: pass")
-    client.run("cuda.library.faulty_hold_in(b'cuStreamIsCapturing')")
-    client.run("while cuda.library.faulty_hold(-1) == 1: pass")
-    assert client.run(f"{JOIN}, cuda.library.faulty_hold(0)") == [0, 0]
+    client.run(  # in one step, because a hold ends by itself
+        "cuda.library.faulty_hold_in(b'cuLaunchKernel'); go.set()\n"
+        "while cuda.library.faulty_hold(-1) == 1: pass\n"
+        "cuda.library.faulty_hold_in(b'before_cuEventRecord')\n"
+        "while cuda.library.faulty_hold(-1) == 1: pass\n"
+        f"results.append({JOIN})\n"
+        "results.append(cuda.library.faulty_hold(0))"
+    )
     client.run("thread.join()")
-    assert client.run("results + [cuda.spin(0, three) for _ in range(20)]") == [0] * 22
+    assert client.run("results + [cuda.spin(0, three) for _ in range(20)]") == [0] * 24
     assert client.run(JOIN_BACK) == [0, 0]
     assert client.run(END) == 0

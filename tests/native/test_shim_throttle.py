@@ -12,7 +12,8 @@ from jupyter_gpushare.wire.page import CONTENDED, layout
 
 from . import simlog
 from .conftest import NativeHost, StartedClient
-from .fake_coordinator import wait_until
+from .fake_coordinator import ScriptedCoordinator, wait_until
+from .test_shim_transfer_failures import faulty_driver
 
 MS = 1_000_000
 TIME, STOP = (layout()[1][f"GPUSHARE_BUDGET_{name}"] for name in ("TIME", "STOP"))
@@ -281,3 +282,28 @@ def test_gpu_time_is_estimated(machine: NativeHost, started: StartedClient, roun
     (executions,) = simlog.read_all(machine.simlog).values()
     worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
     assert worked / 2 < process.page.report.gpu_ns - idle_ns < 2 * worked
+
+
+def test_a_throttled_launch_does_not_wait_for_a_free_in_a_full_stream(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """The driver holds the free of another thread until the device has worked, which may need the launch."""
+    driver = str(faulty_driver().parent)
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap", LD_LIBRARY_PATH=driver)
+    permit(process, contended=True, window_ns=20 * MS)
+    client.run(
+        "one, two, array = cuda.stream(1), cuda.stream(1), c_uint64()\n"
+        "assert cuda.cuMemAllocAsync(byref(array), c_size_t(2 << 20), c_void_p(one)) == 0\n"
+        "assert cuda.spin(0, two) == 0\n"
+        "def free():\n"
+        "    cuda.make_current()\n"
+        "    assert cuda.cuMemFreeAsync(array, c_void_p(one)) == 0\n"
+        "cuda.library.faulty_hold_for(20_000)\n"
+        "cuda.library.faulty_hold_in(b'cuEventRecord')\n"
+        "thread = in_thread(free)\n"
+        "while cuda.library.faulty_hold(-1) == 1: pass"
+    )
+    assert client.run("[cuda.spin(0.1, two) for _ in range(50)]") == [0] * 50
+    assert client.run("cuda.library.faulty_hold(-1)") == 2
+    client.run("cuda.library.faulty_hold(0); thread.join()")
+    process.drain(1)

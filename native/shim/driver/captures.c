@@ -5,8 +5,8 @@
  *    it takes for unsafe, and ends captures.
  * 2. The shim queries a stream, or records an event in it, only while it holds the lock below and the stream does not
  *    capture. The hooks hold the lock while a stream begins to capture or joins a capture, and while a context ends.
- *    An event in a full stream is recorded without the lock, because the driver may wait for the device. No call uses
- *    such an event if a stream has begun to capture or joined a capture meanwhile.
+ *    A launch records its events without the lock, because the driver may wait for the device then. No call uses such
+ *    an event if a stream has begun to capture or joined a capture meanwhile.
  * 3. The shim submits nothing to the legacy stream while work is in flight: that would order the work of all blocking
  *    streams, and end their captures. The exceptions are events next to a call of the program's own in that stream.
  *
@@ -59,14 +59,15 @@ bool touches_capture(CUstream stream) {
 }
 
 CUresult record_outside_captures(CUevent event, CUstream stream) {
-    queries_lock();
+    if (pthread_mutex_trylock(&queries) != 0) /* its holder may wait for the device, and so for this thread */
+        return CUDA_ERROR_CAPTURED_EVENT;
     uint64_t before = entries;
     bool is_captured = touches_capture(stream);
     queries_unlock();
     if (is_captured)
         return CUDA_ERROR_CAPTURED_EVENT;
     CUresult result = REAL(cuEventRecord)(event, stream);
-    return result == CUDA_SUCCESS && entries != before ? CUDA_ERROR_CAPTURED_EVENT : result;
+    return entries != before ? CUDA_ERROR_CAPTURED_EVENT : result;
 }
 
 bool blocking_streams_are_idle(void) {
