@@ -181,12 +181,12 @@ def test_memory_of_waiting_offline_clients_leaves_before_that_of_an_online_clien
     assert "online" not in sizes
 
 
-def changes_in_pause(seconds: float, *, usual: float = 8.0, memory: int = LARGE) -> int:
+def changes_in_pause(seconds: float, *, usual: float = 8.0, memory: int = LARGE, **settings: object) -> int:
     """Return how often two offline clients change turns in a pause, after four pauses of the `usual` length.
 
     The quantum is 5 s, and clients run one at a time.
     """
-    host = host_of("gpu", time_quantum=5.0)
+    host = host_of("gpu", **{"time_quantum": 5.0, **settings})
     online = host.start_client("online")
     host.report_memory("online", LARGE)
     host.run(1)
@@ -208,6 +208,10 @@ def test_offline_clients_change_turns_at_the_next_burst() -> None:
 
 def test_an_offline_turn_waits_for_a_burst_for_one_quantum_at_most() -> None:
     assert changes_in_pause(19.0, usual=18.0) == 1
+
+
+def test_an_offline_turn_waits_for_no_burst_when_a_client_has_waited_for_the_longest_wait() -> None:
+    assert changes_in_pause(19.0, usual=18.0, max_wait=3.0) == 3
 
 
 def test_offline_clients_change_turns_as_usual_in_a_pause_that_is_twice_as_long_as_the_mean() -> None:

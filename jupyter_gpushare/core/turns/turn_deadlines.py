@@ -91,9 +91,11 @@ class TurnDeadlines:
         if head.service_rank > client.service_rank:
             # Offline clients get what online clients leave, such as a device without work after the end of a hold.
             return math.inf if client.hold_until is None or not grant.is_idle else client.hold_until
-        ends = device.policy.turn_end(grant, head, device.queue.starvation_deadline(head.service_rank))
+        starves_at = device.queue.starvation_deadline(head.service_rank)
+        ends = device.policy.turn_end(grant, head, starves_at)
         ends = max(ends, self._next_memory_ready_at(device, head))
-        ends = max(ends, min(ends + device.policy.quantum(client), self._next_burst_by(device, client, head)))
+        latest = min(ends + device.policy.quantum(client), starves_at)
+        ends = max(ends, min(latest, self._next_burst_by(device, client, head)))
         if client.hold_until is None:
             return ends
         # Renewals of a hold do not add to the wait of other clients.
