@@ -204,9 +204,14 @@ class MemoryTransfers(EventQueue):
 
     def _free_evicted(self, device: SimDevice) -> None:
         """Count the bytes as gone that evictions in progress have moved so far."""
-        for client in [one for one in device.clients.values() if one.evicting.get(device)]:
+        evicting = sorted(
+            (one for one in device.clients.values() if one.evicting.get(device)), key=lambda one: one.eviction_end
+        )
+        for client in reversed(evicting):  # each gives the rest of its time on the link back
             self.stop_eviction(client)
+        for client in evicting:
             self.start_eviction(client)
+        for client in evicting:
             self.report_memory(client)
 
     def _copied_bytes(self, client: SimClient, part: int) -> int:
