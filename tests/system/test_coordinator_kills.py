@@ -62,6 +62,7 @@ def test_turns_continue_after_the_coordinator_is_killed(short_quantum_host: Syst
 
 # On a busy machine the agents may be late by more than the 1.3 s in which the permit stands without a connection.
 @pytest.mark.nightly
+@pytest.mark.exclusive
 def test_the_last_permit_stands_until_the_rule_without_a_coordinator(short_quantum_host: SystemHost) -> None:
     """A stopped coordinator accepts connections, and answers no hello.
 
