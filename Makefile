@@ -18,6 +18,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Bytecode is kept, because each of the thousand programs that the tests start would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
+# IPython warns of another environment, such as one that the shell has activated.
+unexport VIRTUAL_ENV
 
 say = @printf '\n\033[1m== %s\033[0m\n' $(1)
 C_FILES = $(shell find native -name '*.[ch]')
