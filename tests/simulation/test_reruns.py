@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-import pytest
-
 from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workloads.workload import Cell, Workload
@@ -37,11 +35,16 @@ def mean_bounded_slowdown(workload: Workload) -> float:
     return float(simulation.results.as_json()["mean_bounded_slowdown"])
 
 
-@pytest.mark.parametrize("seed", [1, 4])
-def test_cells_that_ran_before_slow_each_other_down_less(seed: int) -> None:
-    """The work is the same with and without expectations, so only the order of the cells differs."""
-    workload = some_notebooks(hours=HOURS, seed=seed, load=0.8, reruns=0.67)
-    expected = mean_bounded_slowdown(workload)
-    unknown = mean_bounded_slowdown(without_expectations(workload))
-    assert expected - 1.0 < 0.95 * (unknown - 1.0)
-    assert expected < mean_bounded_slowdown(some_notebooks(hours=HOURS, seed=seed, load=0.8))
+def test_cells_that_ran_before_slow_each_other_down_less() -> None:
+    """The work is the same with and without expectations, so only the order of the cells differs.
+
+    The order has chance effects in a workload of half an hour, so the test compares the sums of four workloads.
+    """
+    expected = unknown = new_cells = 0.0
+    for seed in range(1, 5):
+        workload = some_notebooks(hours=HOURS, seed=seed, load=0.8, reruns=0.67)
+        expected += mean_bounded_slowdown(workload) - 1.0
+        unknown += mean_bounded_slowdown(without_expectations(workload)) - 1.0
+        new_cells += mean_bounded_slowdown(some_notebooks(hours=HOURS, seed=seed, load=0.8)) - 1.0
+    assert expected < 0.95 * unknown
+    assert expected < new_cells
