@@ -10,7 +10,7 @@ import functools
 import itertools
 import logging
 import signal
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ from jupyter_core.utils import ensure_async
 
 from .. import units
 from ..launch.kernel_env import Identity
-from . import kernel_records
+from . import kernel_records, pending_start
 from .channel.messages import (
     PORT_NAMES,
     UNREACHABLE,
@@ -57,17 +57,6 @@ _SHUT_DOWN = "the kernel has been shut down while its start waited for a node"
 _REPLACED = "another start of the same notebook has taken the place of this one"
 _starts = StartsInProgress()  # of this server
 _snapshots = SnapshotRequests()
-
-
-class _Withdrawal:
-    """Pending start of a restarting kernel, which a manager of several kernels awaits before a shutdown."""
-
-    def __init__(self, withdraw: Callable[[], object]) -> None:
-        self._withdraw = withdraw
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        self._withdraw()
-        return asyncio.sleep(0).__await__()
 
 
 class RemoteProvisioner(RequestingProvisioner):
@@ -142,9 +131,7 @@ class RemoteProvisioner(RequestingProvisioner):
         try:
             return await self._launch(cmd, **kwargs)
         except NodeError as error:
-            manager: Any = self.parent
-            # A failed start remains there otherwise, and keeps Jupyter Server from ending its other kernels.
-            getattr(manager.parent, "_pending_kernels", {}).pop(self.kernel_id, None)
+            pending_start.forget(self.parent, self.kernel_id)
             raise StartFailed(error) from None
 
     async def _launch(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
@@ -173,29 +160,18 @@ class RemoteProvisioner(RequestingProvisioner):
         start = WaitingStart(self.kernel_id or "", self.client_label, self._session, nodes, refusal)
         self.log.info("kernel %s waits for a node with room: %s", self.kernel_id, refusal or "other starts wait")
         self._waiting = start
-        manager: Any = self.parent
-        pending = getattr(manager.parent, "_pending_kernels", {})
-        withdrawal = _Withdrawal(lambda: START_QUEUE.cancel(start.kernel, _SHUT_DOWN))
-        pending.setdefault(self.kernel_id, withdrawal)  # a first start is there already
+        withdraw = functools.partial(START_QUEUE.cancel, start.kernel, _SHUT_DOWN)
         try:
             look = functools.partial(_snapshots.all, settings=self.settings)
-            return await START_QUEUE.wait(start, self._start_in_turn, look, seconds)
+            with pending_start.withdrawn_by_shutdown(self.parent, start.kernel, withdraw):
+                return await START_QUEUE.wait(start, self._start_in_turn, look, seconds)
         except NodeError:
             if start.cancellation == _SUPERSEDED:
-                await self._wait_for_manager()
+                await pending_start.wait_for_later_request(self.parent)
             raise
         finally:
-            if pending.get(self.kernel_id) is withdrawal:
-                del pending[self.kernel_id]
             if self._waiting is start:
                 self._waiting = None
-
-    async def _wait_for_manager(self) -> None:
-        """Wait for the manager's later shutdown or start, whose result a failure of the earlier start would replace."""
-        manager: Any = self.parent
-        while not manager.ready.done():
-            ready = manager.ready
-            await asyncio.wait({ready if isinstance(ready, asyncio.Future) else asyncio.wrap_future(ready)})
 
     async def _start_in_turn(self) -> KernelConnectionInfo:
         """Start the kernel, and end it again if its start has been cancelled meanwhile. Raise NodeError."""

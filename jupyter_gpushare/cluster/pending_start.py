@@ -1,0 +1,57 @@
+"""Pending start of a kernel, as the managers of jupyter_client keep it: the part that a start that waits must know.
+
+A manager of several kernels has the pending starts in `_pending_kernels`, by kernel. The manager of one kernel has the
+future `ready` of the latest start or shutdown. Functions get the manager of one kernel; its parent may be a manager of
+several kernels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+
+class _Withdrawal:
+    """Pending start of a restarting kernel, which a manager of several kernels awaits before a shutdown."""
+
+    def __init__(self, withdraw: Callable[[], object]) -> None:
+        self._withdraw = withdraw
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self._withdraw()
+        return asyncio.sleep(0).__await__()
+
+
+@contextlib.contextmanager
+def withdrawn_by_shutdown(manager: Any, kernel: str, withdraw: Callable[[], object]) -> Iterator[None]:
+    """Let a shutdown of the kernel call `withdraw` during the context, if the kernel restarts.
+
+    A shutdown of a restarting kernel fails otherwise, because it reads the result of the start that goes on.
+    """
+    pending = _pending_starts(manager)
+    withdrawal = _Withdrawal(withdraw)
+    pending.setdefault(kernel, withdrawal)  # a first start is there already
+    try:
+        yield
+    finally:
+        if pending.get(kernel) is withdrawal:
+            del pending[kernel]
+
+
+def forget(manager: Any, kernel: str) -> None:
+    """Remove a failed start, which remains otherwise, and keeps Jupyter Server from ending its other kernels."""
+    _pending_starts(manager).pop(kernel, None)
+
+
+async def wait_for_later_request(manager: Any) -> None:
+    """Wait for a later start or shutdown of the kernel, whose result a failure of the earlier start would replace."""
+    while not manager.ready.done():
+        ready = manager.ready
+        await asyncio.wait({ready if isinstance(ready, asyncio.Future) else asyncio.wrap_future(ready)})
+
+
+def _pending_starts(manager: Any) -> dict[str, Any]:
+    found: dict[str, Any] = getattr(manager.parent, "_pending_kernels", {})
+    return found
