@@ -67,6 +67,15 @@ class Kernels:
         await wait_for(lambda: name in waiting())
         return task
 
+    async def restart_in_queue(self, name: str) -> asyncio.Future[None]:
+        """Lose the node of a kernel, begin a restart, and return when that start waits."""
+        lost = self.node_of(name)
+        (self._folder / f"{lost}.lost").touch()
+        next(one for one in CONNECTIONS.present() if one.node == lost).end()
+        restart = asyncio.ensure_future(self.managers[name].restart_kernel(now=True))
+        await wait_for(lambda: name in waiting())
+        return restart
+
     async def end(self, name: str) -> None:
         await self.managers[name].shutdown_kernel(now=True)
 
@@ -220,12 +229,9 @@ async def test_a_kernel_whose_restart_waits_can_be_shut_down(kernels: Kernels, t
     """The node of the kernel is lost, and the other node has no room."""
     async with kernels:
         other = await kernels.start("a")
-        lost = await kernels.start("b")
-        (tmp_path / f"{lost}.lost").touch()
-        next(one for one in CONNECTIONS.present() if one.node == lost).end()
+        await kernels.start("b")
+        restart = await kernels.restart_in_queue("b")
         manager = kernels.managers["b"]
-        restart = asyncio.ensure_future(manager.restart_kernel(now=True))
-        await wait_for(lambda: waiting() == ["b"])
         await manager.shutdown_kernel(now=True)
         with pytest.raises((NodeError, asyncio.InvalidStateError)):  # jupyter_client has ended the restart already
             await asyncio.wait_for(restart, WAIT)
@@ -233,15 +239,12 @@ async def test_a_kernel_whose_restart_waits_can_be_shut_down(kernels: Kernels, t
         assert [folder.name for folder in tmp_path.glob(f"{other}/state/gpushare/*/kernels/*")] == ["a"]
 
 
-async def test_a_kernel_whose_restart_waits_can_restart_again(kernels: Kernels, tmp_path: Path) -> None:
+async def test_a_kernel_whose_restart_waits_can_restart_again(kernels: Kernels) -> None:
     async with kernels:
         await kernels.start("a")
-        lost = await kernels.start("b")
-        (tmp_path / f"{lost}.lost").touch()
-        next(one for one in CONNECTIONS.present() if one.node == lost).end()
+        await kernels.start("b")
+        first = await kernels.restart_in_queue("b")
         manager = kernels.managers["b"]
-        first = asyncio.ensure_future(manager.restart_kernel(now=True))
-        await wait_for(lambda: waiting() == ["b"])
         since = START_QUEUE.records()[0].since
         second = asyncio.ensure_future(manager.restart_kernel(now=True))
         await wait_for(lambda: [start.since > since for start in START_QUEUE.records()] == [True])
