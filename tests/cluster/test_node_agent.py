@@ -74,7 +74,7 @@ def test_output_is_the_end_of_what_was_printed(node: Node) -> None:
 def test_long_output_is_shortened_while_the_kernel_goes_on(node: Node, state: Path) -> None:
     """The keeper looks ten times in the orphan timeout."""
     code = "import os, time; os.write(1, b'x' * (17 << 20)); os.write(1, b'the end'); time.sleep(600)"
-    node.request(start_request(argv=[sys.executable, "-c", code], orphan_timeout=1.0))
+    node.request(start_request(argv=[sys.executable, "-c", code], orphan_timeout=10.0))
     node.connection.request(Wait(kernel="k1"))
     output = kernel_folder.KernelFolder("k1").path / "output"
     wait_until(lambda: node.request(Output(kernel="k1", max_bytes=7))["text"] == "the end")
