@@ -1,130 +1,25 @@
-/**
- * Tests of the rendered side panel: devices, clients, actions, settings,
- * outages, and the timeline.
- */
-
-import { CommandRegistry } from '@lumino/commands';
-import { Widget } from '@lumino/widgets';
+/** Tests of the rendered side panel: devices, clients, actions, settings, and outages. */
 
 import { CommandIDs } from '../base/commands';
-import type { IClient, IDevice, IStatus } from '../base/protocol';
-import { SettingsModel } from '../base/settings';
-import { HistoryModel } from '../history/historyModel';
-import {
-  client,
-  device,
-  GIB,
-  grant,
-  history,
-  start,
-  status,
-  type FakeApi
-} from '../testing/fakes';
-import { GivenPage, waitUntil } from '../testing/given';
-import { Panel } from './panel';
-import { PanelModel } from './panelModel';
-
-/** History of a client that has waited and now runs. */
-const PAST = history({
-  now: 1000,
-  next: 3,
-  entries: [
-    { at: 940, client: 'mine', what: 'waiting' },
-    { at: 970, client: 'mine', what: 'running' },
-    { at: 970, client: 'mine', what: 'cell_started' }
-  ]
-});
+import type { IDevice } from '../base/protocol';
+import { client, device, GIB, grant, start, status } from '../testing/fakes';
+import { waitUntil } from '../testing/given';
+import { busy, GivenPanel } from '../testing/givenPanel';
 
 describe('the side panel', () => {
-  let given: GivenPage;
-  let api: FakeApi;
-  let commands: CommandRegistry;
-  let executed: [string, unknown][];
-  let settings: SettingsModel;
-  let model: PanelModel;
-  let panel: Panel;
+  let given: GivenPanel;
 
   beforeEach(() => {
-    jest.spyOn(performance, 'now').mockReturnValue(0); // texts have times left
-    given = new GivenPage();
-    ({ api } = given);
-    const history = given.own(new HistoryModel(given));
-    settings = new SettingsModel();
-    model = new PanelModel({ ...given, history, settings });
-    commands = new CommandRegistry();
-    executed = [];
-    panel = given.own(new Panel(model, commands));
-    Widget.attach(panel, document.body);
+    given = new GivenPanel();
   });
 
   afterEach(() => {
     given.dispose();
-    jest.restoreAllMocks();
-  });
-
-  function add(...ids: string[]): void {
-    for (const id of ids) {
-      commands.addCommand(id, {
-        label: id,
-        describedBy: { args: {} },
-        execute: args => executed.push([id, args])
-      });
-    }
-  }
-
-  const text = () => panel.node.textContent ?? '';
-  const find = (selector: string) =>
-    panel.node.querySelector<HTMLElement>(selector);
-  const findAll = (selector: string) => [
-    ...panel.node.querySelectorAll<HTMLElement>(selector)
-  ];
-  const button = (label: string) =>
-    findAll('button').find(
-      node => (node.getAttribute('aria-label') ?? node.textContent) === label
-    );
-
-  async function shows(state: IStatus, some: string): Promise<void> {
-    api.socket.sendSnapshot(state);
-    await waitUntil(() => text().includes(some));
-  }
-
-  const busy = (
-    changes: Partial<IDevice> = {},
-    mine: Partial<IClient> = {}
-  ): IStatus => ({
-    ...status(
-      [
-        client({
-          phase: 'waiting',
-          queue_position: 1,
-          expected_wait: 40,
-          ...mine
-        }),
-        client({
-          id: 'theirs',
-          label: '',
-          user: 'bob',
-          phase: 'running',
-          own: false,
-          may_change: false,
-          allocated: 2 * GIB,
-          resident: 2 * GIB
-        })
-      ],
-      [
-        device({
-          grants: [grant({ client: 'theirs', seconds_left: 20 })],
-          queue: ['mine'],
-          utilisation: 0.63,
-          ...changes
-        })
-      ]
-    )
   });
 
   it('shows running and waiting clients, their times, and the use of the device', async () => {
-    await shows(busy(), 'Test GPU');
-    const card = find('.gpushare-Device')!;
+    await given.shows(busy(), 'Test GPU');
+    const card = given.find('.gpushare-Device')!;
     expect(card.textContent).toContain('63 % busy');
     const [running, queue] = [...card.querySelectorAll('dd')];
     expect(running.textContent).toMatch(/a notebook of bob.*up to 20 s left/);
@@ -150,15 +45,15 @@ describe('the side panel', () => {
     ['simulated', { simulated: true }],
     ['Out of use: it fell off the bus', { failed: 'it fell off the bus' }]
   ])('shows "%s" for a device in that state only', async (some, is) => {
-    await shows(busy(), 'Test GPU');
-    expect(text()).not.toContain(some);
-    await shows(busy(is), some);
+    await given.shows(busy(), 'Test GPU');
+    expect(given.text()).not.toContain(some);
+    await given.shows(busy(is), some);
   });
 
   it('groups devices by node, each with its own clients', async () => {
     const far = { id: 'far', node: 'gpu2', label: 'far.ipynb', user: 'ada' };
     const here = busy();
-    await shows(
+    await given.shows(
       {
         ...here,
         clients: [...here.clients, client({ ...far, phase: 'running' })],
@@ -173,34 +68,38 @@ describe('the side panel', () => {
       },
       'Node gpu2'
     );
-    const [host, gpu1, gpu2] = findAll('section[aria-labelledby*=devices]');
+    const [host, gpu1, gpu2] = given.findAll(
+      'section[aria-labelledby*=devices]'
+    );
     expect(host.textContent).toContain('Device');
     expect(host.textContent).not.toContain('far.ipynb');
     expect(gpu1.textContent).toBe('Node gpu1The node gpu1 does not answer.');
     expect(gpu2.textContent).toMatch(/Node gpu2.*Running.*far\.ipynb/);
     expect(gpu2.textContent).not.toContain('train.ipynb');
-    const rows = findAll('.gpushare-Row').map(row => row.textContent);
+    const rows = given.findAll('.gpushare-Row').map(row => row.textContent);
     expect(rows.filter(row => row!.includes('on gpu2'))).toHaveLength(1);
   });
 
   it('shows the starts that wait for a node, each of which can be cancelled', async () => {
-    add(CommandIDs.cancelStart);
+    given.add(CommandIDs.cancelStart);
     const waiting = start({ expected_wait: null, position: 1 });
     const next = start({ kernel: 'next', label: 'b.ipynb' });
-    await shows(
+    await given.shows(
       { ...status([], []), config: null, starts: [waiting, next] },
       'Waiting for a node (2)'
     );
-    const items = findAll('.gpushare-Panel-start span');
+    const items = given.findAll('.gpushare-Panel-start span');
     expect(items.map(item => item.textContent)).toEqual([
       'train.ipynb: #1',
       'b.ipynb: #2, about 3 min'
     ]);
     expect(items[0].title).toBe('the node has no room for the kernel');
-    button('Cancel the start of b.ipynb')!.click();
-    expect(executed).toEqual([[CommandIDs.cancelStart, { kernel: 'next' }]]);
-    await shows(busy(), 'Test GPU');
-    expect(text()).not.toContain('Waiting for a node');
+    given.button('Cancel the start of b.ipynb')!.click();
+    expect(given.executed).toEqual([
+      [CommandIDs.cancelStart, { kernel: 'next' }]
+    ]);
+    await given.shows(busy(), 'Test GPU');
+    expect(given.text()).not.toContain('Waiting for a node');
   });
 
   it('shows the nodes beside a host that does not answer', async () => {
@@ -210,37 +109,35 @@ describe('the side panel', () => {
       { name: '', message: 'The coordinator does not answer.' },
       { name: 'gpu2', message: '' }
     ];
-    await shows({ ...state, config: null, nodes }, 'Node gpu2');
-    const [host] = findAll('section[aria-labelledby*=devices]');
+    await given.shows({ ...state, config: null, nodes }, 'Node gpu2');
+    const [host] = given.findAll('section[aria-labelledby*=devices]');
     expect(host.textContent).toBe('Devices The coordinator does not answer.');
   });
 
   it('shows the nodes without a coordinator on the host, and starts none', async () => {
     const far = client({ id: 'far', node: 'gpu2' });
     const state = { ...status([far], [device({ node: 'gpu2' })]) };
-    await shows(
+    await given.shows(
       { ...state, config: null, nodes: [{ name: 'gpu2', message: '' }] },
       'Node gpu2'
     );
-    expect(text()).not.toContain('Time quantum');
-    expect(api.historyCalls).toEqual([]);
+    expect(given.text()).not.toContain('Time quantum');
+    expect(given.api.historyCalls).toEqual([]);
   });
 
   it('shows resident and evicted memory, also as a text', async () => {
-    await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
-    const bar = find('[role=img]')!;
+    await given.shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
+    const bar = given.find('[role=img]')!;
     expect(bar.getAttribute('aria-label')).toBe(
       'Memory: 3.5 GiB of 16 GiB used, 1.5 GiB moved out. ' +
         'train.ipynb: 1.5 GiB. a notebook of bob: 2 GiB. ' +
         'train.ipynb: 1.5 GiB moved out'
     );
-    expect(findAll('.gpushare-Memory-number').map(n => n.textContent)).toEqual([
-      '1',
-      '2',
-      '1'
-    ]);
-    const card = find('.gpushare-Memory-card')!;
-    const beyond = find('.gpushare-Memory-beyond')!;
+    expect(
+      given.findAll('.gpushare-Memory-number').map(n => n.textContent)
+    ).toEqual(['1', '2', '1']);
+    const card = given.find('.gpushare-Memory-card')!;
+    const beyond = given.find('.gpushare-Memory-beyond')!;
     expect([card, beyond].map(({ style }) => Number(style.flexGrow))).toEqual([
       16 * GIB,
       1.5 * GIB
@@ -248,30 +145,31 @@ describe('the side panel', () => {
   });
 
   it('shows context memory where it is known', async () => {
-    await shows(busy({ memory_used: 5 * GIB }), 'Test GPU');
-    expect(text()).not.toContain('contexts and code');
-    await shows(
+    await given.shows(busy({ memory_used: 5 * GIB }), 'Test GPU');
+    expect(given.text()).not.toContain('contexts and code');
+    await given.shows(
       busy(
         { memory_used: 5 * GIB, context_memory: GIB },
         { context_memory: 0.5 * GIB }
       ),
       '3 GiB, 1.5 GiB moved out, 512 MiB more for contexts and code'
     );
-    expect(find('[role=img]')!.getAttribute('aria-label')).toContain(
+    expect(given.find('[role=img]')!.getAttribute('aria-label')).toContain(
       'Contexts and code: 1 GiB. Other use: 512 MiB. train.ipynb'
     );
-    await shows(
+    await given.shows(
       busy({}, { allocated: 0, resident: 0, context_memory: 0.5 * GIB }),
       '512 MiB for contexts and code'
     );
-    expect(text()).not.toContain('no GPU memory');
+    expect(given.text()).not.toContain('no GPU memory');
   });
 
   it('names the GPU of a MIG slice in the title of the device', async () => {
-    const title = () => find('.gpushare-Device-name')!.getAttribute('title');
-    await shows(busy(), 'Test GPU');
+    const title = () =>
+      given.find('.gpushare-Device-name')!.getAttribute('title');
+    await given.shows(busy(), 'Test GPU');
     expect(title()).toBe('GPU-1');
-    await shows(
+    await given.shows(
       busy({ name: 'Test GPU MIG 1g.10gb', parent: 'GPU-0' }),
       'Test GPU MIG 1g.10gb'
     );
@@ -279,8 +177,8 @@ describe('the side panel', () => {
   });
 
   it('shows the client of the memory under the pointer', async () => {
-    await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
-    const card = find('.gpushare-Memory-card')!;
+    await given.shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
+    const card = given.find('.gpushare-Memory-card')!;
     card.getBoundingClientRect = () => ({ left: 100, width: 160 }) as DOMRect;
     const titleAt = (clientX: number) => {
       // jsdom has no pointer events, but React reads only the type of an event.
@@ -296,8 +194,8 @@ describe('the side panel', () => {
 
   it('renders the end of a long queue only while the queue is open', async () => {
     const queue = ['mine', 'theirs', 'a', 'b', 'c'];
-    await shows(busy({ queue }), '1 more');
-    const more = find('details')! as HTMLDetailsElement;
+    await given.shows(busy({ queue }), '1 more');
+    const more = given.find('details')! as HTMLDetailsElement;
     expect(more.querySelector('ol')).toBeNull();
     more.open = true;
     await waitUntil(
@@ -307,12 +205,12 @@ describe('the side panel', () => {
 
   it('lists own clients first, and other users’ clients without their labels', async () => {
     const limited = { limit_text: 'at most 1 block/s', limits: [{ since: 7 }] };
-    await shows(busy({}, limited), 'Test GPU');
+    await given.shows(busy({}, limited), 'Test GPU');
     const since = new Date(7000).toLocaleTimeString();
-    expect(findAll('h3').map(node => node.textContent)).toEqual(
+    expect(given.findAll('h3').map(node => node.textContent)).toEqual(
       expect.arrayContaining(['Yours (1)', 'Others (1)'])
     );
-    const [mine, theirs] = findAll('.gpushare-Row');
+    const [mine, theirs] = given.findAll('.gpushare-Row');
     expect(mine.textContent).toContain('#1 in queue · about 40 s');
     expect(mine.textContent).toContain('3 GiB, 1.5 GiB moved out');
     expect(mine.textContent).toContain(
@@ -325,8 +223,8 @@ describe('the side panel', () => {
   it('shows the progress of a row as text, whatever the program sends', async () => {
     const text = '<b>epoch</b>: 3 of 4';
     const progress = { progress: { done: 3, total: 4 }, progress_text: text };
-    await shows(busy({}, progress), 'Test GPU');
-    const [mine, theirs] = findAll('.gpushare-Row');
+    await given.shows(busy({}, progress), 'Test GPU');
+    const [mine, theirs] = given.findAll('.gpushare-Row');
     expect(mine.textContent).toContain(text);
     expect(mine.querySelector('b')).toBeNull();
     expect(mine.querySelector('progress')!.value).toBe(0.75);
@@ -334,18 +232,22 @@ describe('the side panel', () => {
   });
 
   it('opens the notebook of a row', async () => {
-    add(CommandIDs.openDocument);
-    await shows(busy(), 'Test GPU');
-    button('train.ipynb')!.click();
-    expect(executed).toEqual([[CommandIDs.openDocument, { client: 'mine' }]]);
+    given.add(CommandIDs.openDocument);
+    await given.shows(busy(), 'Test GPU');
+    given.button('train.ipynb')!.click();
+    expect(given.executed).toEqual([
+      [CommandIDs.openDocument, { client: 'mine' }]
+    ]);
   });
 
   it('offers the actions of a client’s state, and returns the focus', async () => {
     // The commands that appear change no other part of the row.
-    await shows(busy({}, { expected_wait: null }), 'Test GPU');
-    add(...Object.values(CommandIDs));
-    await waitUntil(() => button('Actions for train.ipynb') !== undefined);
-    const anchor = button('Actions for train.ipynb')!;
+    await given.shows(busy({}, { expected_wait: null }), 'Test GPU');
+    given.add(...Object.values(CommandIDs));
+    await waitUntil(
+      () => given.button('Actions for train.ipynb') !== undefined
+    );
+    const anchor = given.button('Actions for train.ipynb')!;
     anchor.click();
     const items = () =>
       [...document.querySelectorAll('.lm-Menu-itemLabel')].map(
@@ -368,143 +270,92 @@ describe('the side panel', () => {
   });
 
   it('has the settings for all users, and their change for admins', async () => {
-    add(CommandIDs.changeSettings);
-    await shows(busy(), 'interactive');
-    expect(text()).toContain('automatic');
-    expect(button('Change…')).toBeUndefined();
-    await shows(
+    given.add(CommandIDs.changeSettings);
+    await given.shows(busy(), 'interactive');
+    expect(given.text()).toContain('automatic');
+    expect(given.button('Change…')).toBeUndefined();
+    await given.shows(
       { ...busy(), viewer: { user: 'root', admin: true } },
       'Change…'
     );
-    button('Change…')!.click();
-    expect(executed.map(([id]) => id)).toEqual([CommandIDs.changeSettings]);
+    given.button('Change…')!.click();
+    expect(given.executed.map(([id]) => id)).toEqual([
+      CommandIDs.changeSettings
+    ]);
   });
 
   it('explains the first step while no coordinator is needed', async () => {
-    api.socket.send({
+    given.api.socket.send({
       type: 'unavailable',
       reason: 'not_running',
       message: 'none'
     });
     await waitUntil(() =>
-      text().includes('No kernel shares the GPU at the moment.')
+      given.text().includes('No kernel shares the GPU at the moment.')
     );
-    expect(text()).toContain('Python 3 (shared GPU)');
-    expect(find('.gpushare-Panel-unavailable')).toBeNull();
+    expect(given.text()).toContain('Python 3 (shared GPU)');
+    expect(given.find('.gpushare-Panel-unavailable')).toBeNull();
   });
 
   it('reports that the service is unavailable, and keeps the last view dimmed', async () => {
-    await shows(busy(), 'Test GPU');
-    api.socket.send({
+    await given.shows(busy(), 'Test GPU');
+    given.api.socket.send({
       type: 'unavailable',
       reason: 'unreachable',
       message: 'The coordinator was stopped.'
     });
-    await waitUntil(() => text().includes('The coordinator was stopped.'));
-    expect(find('[data-dimmed=true]')!.textContent).toContain('Test GPU');
-    await shows(busy(), 'Test GPU');
-    await waitUntil(() => find('[data-dimmed=false]') !== null);
+    await waitUntil(() =>
+      given.text().includes('The coordinator was stopped.')
+    );
+    expect(given.find('[data-dimmed=true]')!.textContent).toContain('Test GPU');
+    await given.shows(busy(), 'Test GPU');
+    await waitUntil(() => given.find('[data-dimmed=false]') !== null);
   });
 
   it('reports a server without GPUs, without clients, and without the extension', async () => {
-    await shows(status([], []), 'There is no GPU to share on this machine.');
-    await shows(status([]), 'No kernel shares the GPU yet.');
-    api.socket.send({
+    await given.shows(
+      status([], []),
+      'There is no GPU to share on this machine.'
+    );
+    await given.shows(status([]), 'No kernel shares the GPU yet.');
+    given.api.socket.send({
       type: 'unavailable',
       reason: 'no_extension',
       message: '404'
     });
     await waitUntil(() =>
-      text().includes('This Jupyter server has no GPU sharing.')
+      given.text().includes('This Jupyter server has no GPU sharing.')
     );
   });
 
   it('changes nothing and requests nothing while hidden', async () => {
-    await shows(busy(), 'Test GPU');
-    const socket = api.socket;
-    panel.hide();
+    await given.shows(busy(), 'Test GPU');
+    const socket = given.api.socket;
+    given.panel.hide();
     expect(socket.isClosed).toBe(true);
-    const asked = api.historyCalls.length;
+    const asked = given.api.historyCalls.length;
     // A render that React has begun may still finish, but the seconds stand
     // still.
     let before = '';
-    for (let i = 0; i < 5 && panel.node.innerHTML !== before; i++) {
-      before = panel.node.innerHTML;
+    for (let i = 0; i < 5 && given.panel.node.innerHTML !== before; i++) {
+      before = given.panel.node.innerHTML;
       await new Promise(resolve => setTimeout(resolve, 1100));
     }
-    expect(panel.node.innerHTML).toBe(before);
-    expect(api.historyCalls).toHaveLength(asked);
-    panel.show();
-    await shows(busy({ name: 'Another GPU' }), 'Another GPU');
+    expect(given.panel.node.innerHTML).toBe(before);
+    expect(given.api.historyCalls).toHaveLength(asked);
+    given.panel.show();
+    await given.shows(busy({ name: 'Another GPU' }), 'Another GPU');
     given.visibility.set(true);
-    expect(api.socket.isClosed).toBe(true);
-  });
-
-  it('shows the span of the settings, and recomputes no lanes while hidden', async () => {
-    api.past = PAST;
-    await shows(busy(), 'Timeline');
-    const spans: (number | undefined)[] = [];
-    model.timeline.changed.connect(({ view }) => spans.push(view?.span));
-    const choose = (minutes: number) => {
-      spans.length = 0;
-      settings.set('timelineMinutes', minutes);
-      return spans;
-    };
-    expect(choose(10)).toEqual([600]);
-    panel.hide();
-    expect(choose(2)).toEqual([]);
-    panel.show();
-    expect(spans.pop()).toBe(120);
-    model.dispose();
-    expect(choose(5)).toEqual([]);
+    expect(given.api.socket.isClosed).toBe(true);
   });
 
   it('leaves rows with the same content untouched', async () => {
-    await shows(busy(), 'Test GPU');
-    const row = findAll('.gpushare-Row')[0];
+    await given.shows(busy(), 'Test GPU');
+    const row = given.findAll('.gpushare-Row')[0];
     const observer = new MutationObserver(() => undefined);
     observer.observe(row, { subtree: true, childList: true, attributes: true });
-    await shows(busy({ name: 'Another GPU' }), 'Another GPU');
+    await given.shows(busy({ name: 'Another GPU' }), 'Another GPU');
     expect(observer.takeRecords()).toEqual([]);
     observer.disconnect();
-  });
-
-  it('draws a lane for each client, describes the lane in words, and can be paused', async () => {
-    api.past = PAST;
-    await shows(busy(), 'Timeline');
-    const lanes = findAll('.gpushare-Timeline-names li');
-    expect(lanes[0].textContent).toContain(
-      'Now running. In the last 5 min: running 10 %, waiting 10 %, 1 turn, 1 cell.'
-    );
-    expect(find('svg .gpushare-Lane-running')).not.toBeNull();
-    const legend = find('.gpushare-Legend')!.textContent;
-    expect(legend).toContain('turn ending');
-    expect(legend).toContain('held');
-
-    const pause = button('Pause')!;
-    pause.click();
-    await waitUntil(() => pause.textContent === 'Continue');
-    pause.click();
-    await waitUntil(() => pause.textContent === 'Pause');
-  });
-
-  it('describes periods by keyboard', async () => {
-    api.past = PAST;
-    await shows(busy(), 'Timeline');
-    const chart = find('.gpushare-Timeline-window')!;
-    const press = (key: string) =>
-      chart.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
-    const announced = () =>
-      find('.gpushare-Timeline [role=status]')!.textContent!;
-    press('ArrowDown');
-    await waitUntil(() =>
-      announced().startsWith('train.ipynb: running since ')
-    );
-    press('ArrowLeft');
-    await waitUntil(() =>
-      /^train\.ipynb: waiting at .* for 30 s$/.test(announced())
-    );
-    press('Escape');
-    await waitUntil(() => announced() === '');
   });
 });
