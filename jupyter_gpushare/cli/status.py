@@ -47,12 +47,12 @@ def main(args: argparse.Namespace) -> int:
         if args.watch:
             _watch(args.socket, args.json)
         else:
-            _show(first, args.json)
+            _show(_with_starts(first), args.json)
     except (CoordinatorError, ValueError) as error:
         print(f"jupyter gpushare status: {error}", file=sys.stderr)
         if isinstance(error, Unreachable):
             if not args.json:
-                _show_waiting_starts()
+                print("".join(f"{line}\n" for line in _start_lines(_waiting_starts())), end="")
             print(without_coordinator.describe_sharing(args.socket), file=sys.stderr)
         return 1
     return 0
@@ -65,19 +65,27 @@ def _show(status: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
 
     Console().print(render(status))
-    _show_waiting_starts()
 
 
-def _show_waiting_starts() -> None:
-    """Print the starts of the user's kernels that wait for a node with room in Jupyter servers of this host."""
+def _with_starts(status: dict[str, Any]) -> dict[str, Any]:
+    """Return the snapshot with the starts of the user's kernels that wait for a node with room."""
+    return {**status, "starts": _waiting_starts()}
+
+
+def _waiting_starts() -> list[dict[str, Any]]:
+    """Return the waiting starts of all Jupyter servers of the user on this host."""
+    return [start.view(start.session) for start in start_records.waiting()]
+
+
+def _start_lines(starts: list[dict[str, Any]]) -> Iterator[str]:
     now = time.time()
-    for start in start_records.waiting():
-        left = None if start.expected_at is None else start.expected_at - now
-        place = f"#{start.position}" if left is None or left <= 0 else f"#{start.position}, about {_about(left)}"
-        waited = units.format_duration(math.floor(max(0.0, now - start.since)))
-        reason = start.message or "other starts have come first"
-        line = f"{start.label} waits for a node ({', '.join(start.nodes)}): {place}; {waited} so far; {reason}"
-        print("".join(character if character.isprintable() else "?" for character in line))
+    for start in starts:
+        left = start["expected_wait"]
+        place = f"#{start['position']}" + (f", about {_about(left)}" if left else "")
+        waited = units.format_duration(math.floor(max(0.0, now - start["since"])))
+        reason = start["message"] or "other starts have come first"
+        line = f"{start['label']} waits for a node ({', '.join(start['nodes'])}): {place}; {waited} so far; {reason}"
+        yield "".join(character if character.isprintable() else "?" for character in line)
 
 
 def _about(seconds: float) -> str:
@@ -93,7 +101,7 @@ def _snapshots(socket: str) -> Iterator[dict[str, Any] | str]:
             with Client(socket) as client:
                 for status in client.subscribe():
                     problem = ""
-                    yield status
+                    yield _with_starts(status)
         except CoordinatorError as error:
             if not problem:
                 problem = str(error)
@@ -187,7 +195,9 @@ def render(status: dict[str, Any]) -> Any:
         if note
     ]
     problems = [f"[yellow]warning: {escape(one)}[/]" for one in status["coordinator"].get("problems", ())]
-    return Group(devices, *_client_tables(status["clients"], labels, numbers), *notes, *problems, *legend, footer)
+    starts = [escape(line) for line in _start_lines(status.get("starts", []))]
+    tables = _client_tables(status["clients"], labels, numbers)
+    return Group(devices, *tables, *starts, *notes, *problems, *legend, footer)
 
 
 def _client_tables(clients: list[dict[str, Any]], labels: dict[str, str], numbers: dict[str, str]) -> Iterator[Any]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -32,6 +34,22 @@ class StartRecord(msgspec.Struct, kw_only=True):
     since: float
     expected_at: float | None
     message: str
+
+    def view(self, path: str) -> dict[str, Any]:
+        """Return the start as JSON shows it now, with this path of its notebook.
+
+        `expected_wait`, in seconds, is None if unknown.
+        """
+        return {
+            "kernel": self.kernel,
+            "label": self.label,
+            "path": path,
+            "nodes": self.nodes,
+            "position": self.position,
+            "since": self.since,
+            "expected_wait": None if self.expected_at is None else max(0.0, self.expected_at - time.time()),
+            "message": self.message,
+        }
 
 
 class _ProcessRecord(msgspec.Struct, kw_only=True):

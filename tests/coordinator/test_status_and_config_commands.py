@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from jupyter_gpushare.cli.status import render
+from jupyter_gpushare.cluster.start_records import StartRecord
 from jupyter_gpushare.wire import messages
 
 from .conftest import QUANTUM, CoordinatorProcess, ProcessFactory
@@ -45,6 +47,7 @@ def test_status_as_json(scene: CoordinatorProcess, command: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     status = json.loads(done.stdout)
     assert {"devices", "clients", "config", "coordinator"} <= status.keys()
+    assert status["starts"] == []
     (device,) = status["devices"]
     assert (device["uuid"], device["name"], device["simulated"]) == (UUID, "Simulated GPU", True)
     assert (device["memory_total"], device["memory_used"], device["queue"]) == (8 << 30, 1 << 30, ["waits"])
@@ -120,6 +123,21 @@ def test_status_shows_the_utilisation_of_a_device(scene: CoordinatorProcess) -> 
     assert " 73% " in shown(utilisation=0.73, utilisation_is_estimate=False)
     assert " ~73% " in shown(utilisation=0.73, utilisation_is_estimate=True)
     assert " ? " in shown(utilisation=None)
+
+
+def test_status_shows_the_starts_that_wait_for_a_node(scene: CoordinatorProcess) -> None:
+    refused = StartRecord(
+        kernel="k1",
+        label="[/b]\n.ipynb",
+        session="",
+        nodes=["n1", "n2"],
+        position=2,
+        since=time.time() - 5,
+        expected_at=time.time() + 150,
+        message="n1 has 0 of its share left",
+    )
+    text = printed({**scene.status(), "starts": [refused.view("")]})
+    assert re.search(r"\[/b\]\?\.ipynb waits for a node \(n1, n2\): #2, about 3 min; \d+ s so far; n1 has 0", text), text
 
 
 def test_status_shows_that_a_turn_may_end_early(scene: CoordinatorProcess) -> None:

@@ -47,21 +47,8 @@ class WaitingStarts:
             await asyncio.sleep(_POLL_SECONDS)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return the waiting starts for the snapshot, the first one first. `expected_wait` is None if unknown."""
-        now = time.time()
-        return [
-            {
-                "kernel": start.kernel,
-                "label": start.label,
-                "path": api_path(start.session, self._root),
-                "nodes": start.nodes,
-                "position": start.position,
-                "since": start.since,
-                "expected_wait": None if start.expected_at is None else max(0.0, start.expected_at - now),
-                "message": start.message,
-            }
-            for start in START_QUEUE.records()
-        ]
+        """Return the waiting starts for the snapshot, the first one first."""
+        return [start.view(api_path(start.session, self._root)) for start in START_QUEUE.records()]
 
     def cancel(self, kernel: str) -> bool:
         """Fail the waiting start of a kernel. Return false if there is none."""
