@@ -6,6 +6,7 @@ The online client loses time at each return from a pause, and its budget bounds 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -39,20 +40,47 @@ def test_the_loss_stays_below_a_part_of_all_time(cycles: list[tuple[float, float
         assert lost <= MAX_LOSS * (now - 1000.0) + 4 * largest
 
 
+def offline_turns(burst: float, pause: float, costs: Iterable[float], seconds: float = 10_000) -> list[float]:
+    """Return what each return costs an online client with regular bursts and pauses, until the time or `costs` end."""
+    budget, now, spent = TakeoverBudget(), 0.0, list[float]()
+    costs = iter(costs)
+    while now < seconds:
+        paused_since, now = now + burst, now + burst + pause
+        ready_at = budget.ready_at(paused_since, now)
+        if ready_at < now and (cost := next(costs, None)) is not None:
+            assert ready_at <= paused_since + pause / 2
+            budget.spend(cost, now + cost, True)
+            now += cost
+            spent.append(cost)
+        budget.add_pause(pause)
+    return spent
+
+
 @pytest.mark.parametrize(("burst", "pause", "cost"), itertools.product((1.0, 5.0, 30.0), (1.0, 5.0, 30.0), (0.1, 1, 2)))
 def test_regular_pauses_use_the_budget(burst: float, pause: float, cost: float) -> None:
     """Turns begin at the beginning of pauses only, where they last longest."""
-    budget, now, lost = TakeoverBudget(), 0.0, 0.0
-    while now < 10_000:
-        paused_since, now = now + burst, now + burst + pause
-        ready_at = budget.ready_at(paused_since, now)
-        if ready_at < now:
-            assert ready_at <= paused_since + pause / 2
-            budget.spend(cost, now + cost, True)
-            now, lost = now + cost, lost + cost
-        budget.add_pause(pause)
-    unlimited = cost / (burst + pause + cost) if pause >= cost else 0.0
-    assert min(unlimited, MAX_LOSS) * 0.8 <= lost / now <= MAX_LOSS
+    loss = sum(offline_turns(burst, pause, itertools.repeat(cost))) / 10_000
+    unlimited = cost / (burst + pause + cost) if pause > 1.25 * cost else 0.0
+    assert min(unlimited, MAX_LOSS) * 0.8 <= loss <= MAX_LOSS
+
+
+@pytest.mark.parametrize("before", [0, 1, 50])
+@pytest.mark.parametrize("pause", [5.0, 50.0])
+def test_a_slow_return_keeps_offline_clients_waiting_only_until_its_loss_is_earned(before: int, pause: float) -> None:
+    costs = [*[1.0] * before, 30.0]
+    turns = len(offline_turns(5.0, pause, itertools.chain(costs, itertools.repeat(1.0))))
+    usual = len(offline_turns(5.0, pause, itertools.repeat(1.0)))
+    assert turns >= min(usual, 10_000 * MAX_LOSS - 30.0) - 40.0, "the budget must hold the next return as well"
+
+
+def test_pauses_that_are_shorter_than_returns_are_left_to_the_online_client_but_for_probes() -> None:
+    turns = offline_turns(5.0, 1.0, itertools.repeat(2.0), 100_000)
+    assert 100 < sum(turns) < 0.006 * 100_000
+
+
+def test_probes_find_out_that_returns_cost_less_than_before() -> None:
+    turns = offline_turns(5.0, 1.0, itertools.chain([2.0] * 10, itertools.repeat(0.1)))
+    assert len(turns) > 500
 
 
 def test_a_pause_that_is_longer_than_usual_lets_an_offline_turn_begin() -> None:

@@ -7,16 +7,26 @@ after a long pause in any case.
 
 A return costs the same after a long turn as after a short one. So an offline turn begins in the first half of a pause,
 by the mean of the earlier pauses, or when the pause is twice as long as the mean. The memory of the offline client also
-takes about the time of a return to come. So pauses that are shorter on average are left to the online client.
+takes about the time of a return to come. So pauses that are hardly longer on average than one of the last three returns
+are left to the online client. Rare turns in such pauses, as probes, find out whether returns cost less by now.
+
+The expected cost of a return is the median of the last three. So after one slow return the offline clients wait until
+the budget has earned its loss, and not longer.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from statistics import median_low
 
 MAX_LOSS = 0.045  # of all time; the promise is 5 %, and switches without transfers take another part
 _MAX_RETURNS = 2.0  # that a bucket holds
-_WEIGHT = 0.3  # of the newest value in a mean
+_SHORT_PAUSE = 1.25  # in returns; a part of a longer pause is left when the memory of the offline client has come
+_PROBE_LOSS = 0.005  # of all time, for turns in short pauses
+_COUNTED_RETURNS = 3
+_MIN_COST_SECONDS = 0.001  # of a return from which memory had left; a cheaper one shows no cost
+_WEIGHT = 0.3  # of the newest pause in the mean
 _LATEST_START = 0.5  # of an offline turn, in mean pauses
 _LONG_PAUSE = 2.0  # in mean pauses
 
@@ -24,12 +34,14 @@ _LONG_PAUSE = 2.0  # in mean pauses
 class TakeoverBudget:
     """Budget of one online client, with times in seconds."""
 
-    __slots__ = ("_cost", "_earned", "_mean_pause", "_updated_at")
+    __slots__ = ("_cost", "_costs", "_earned", "_mean_pause", "_returned_at", "_updated_at")
 
     def __init__(self) -> None:
         self._earned = 0.0
         self._updated_at = 0.0
-        self._cost = 0.0  # of a return, exponentially weighted
+        self._cost = 0.0  # of a return: the median of `_costs`
+        self._costs = deque[float](maxlen=_COUNTED_RETURNS)  # of the last returns
+        self._returned_at = 0.0
         self._mean_pause = 0.0  # exponentially weighted
 
     def spend(self, seconds: float, now: float, is_return: bool) -> None:
@@ -41,8 +53,10 @@ class TakeoverBudget:
         earned = self._earned + (now - self._updated_at) * MAX_LOSS
         self._earned = min(earned, _MAX_RETURNS * self._cost) - seconds
         self._updated_at = now
-        if is_return:
-            self._cost += (_WEIGHT if self._cost else 1.0) * (seconds - self._cost)
+        if is_return and seconds > _MIN_COST_SECONDS:
+            self._costs.append(seconds)
+            self._cost = median_low(self._costs)
+            self._returned_at = now
 
     def add_pause(self, seconds: float) -> None:
         """Add a pause of the client, from the end of a turn to the wait for the next turn."""
@@ -57,11 +71,12 @@ class TakeoverBudget:
 
         `paused_since`: the beginning of the client's pause; None: the client works, or waits.
         """
-        if not self._cost:
+        if not self._cost and self._earned >= 0:
             return -math.inf
         earned_at = self._updated_at + max(0.0, self._cost - self._earned) / MAX_LOSS
-        if 0 < self._mean_pause < self._cost:
-            return max(earned_at, (now if paused_since is None else paused_since) + _LONG_PAUSE * self._cost)
+        if len(self._costs) > 1 and 0 < self._mean_pause < _SHORT_PAUSE * max(self._costs):
+            long_pause_at = (now if paused_since is None else paused_since) + _LONG_PAUSE * self._cost
+            return max(earned_at, min(long_pause_at, self._returned_at + self._cost / _PROBE_LOSS))
         if paused_since is None or earned_at <= paused_since + _LATEST_START * self._mean_pause:
             return earned_at
         return max(earned_at, paused_since + _LONG_PAUSE * self._mean_pause)
