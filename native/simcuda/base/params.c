@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,9 @@ static const struct sim_device_params h200 = {
     .bandwidth = 4.8e12,
     .flops = 67e12,
     .launch_ns = 4000,
+    .vmm_ns =
+        {[VMM_CREATE] = 74000, [VMM_MAP] = 10000, [VMM_SET_ACCESS] = 88000, [VMM_UNMAP] = 51000, [VMM_RELEASE] = 41000},
+    .pin = {[PIN_ALLOC] = 3.0e9, [PIN_FREE] = 11.7e9, [PIN_REGISTER] = 26e9, [PIN_UNREGISTER] = 64e9},
     .multiprocessors = 132,
     .compute_major = 9,
     .concurrent_managed_access = 1,
@@ -106,6 +110,36 @@ static int set_flag(int *flag, const char *value) {
     return *flag || strcmp(value, "0") == 0 ? 0 : -1;
 }
 
+#define AT(field) offsetof(struct sim_device_params, field)
+
+static const struct {
+    const char *key;
+    size_t offset;
+} times[] = {
+    {"launch_overhead", AT(launch_ns)},    {"create_time", AT(vmm_ns[VMM_CREATE])},
+    {"map_time", AT(vmm_ns[VMM_MAP])},     {"access_time", AT(vmm_ns[VMM_SET_ACCESS])},
+    {"unmap_time", AT(vmm_ns[VMM_UNMAP])}, {"release_time", AT(vmm_ns[VMM_RELEASE])},
+};
+
+static const struct {
+    const char *key;
+    size_t offset;
+} rates[] = {
+    {"h2d_bandwidth", AT(h2d)},
+    {"d2h_bandwidth", AT(d2h)},
+    {"pageable_h2d_bandwidth", AT(pageable_h2d)},
+    {"pageable_d2h_bandwidth", AT(pageable_d2h)},
+    {"populate_bandwidth", AT(populate)},
+    {"touch_bandwidth", AT(touch)},
+    {"fault_bandwidth", AT(fault)},
+    {"memory_bandwidth", AT(bandwidth)},
+    {"flops", AT(flops)},
+    {"host_alloc_bandwidth", AT(pin[PIN_ALLOC])},
+    {"host_free_bandwidth", AT(pin[PIN_FREE])},
+    {"register_bandwidth", AT(pin[PIN_REGISTER])},
+    {"unregister_bandwidth", AT(pin[PIN_UNREGISTER])},
+};
+
 static int set_device_key(struct sim_device_params *device, const char *key, const char *value) {
     double number;
     if (strcmp(key, "card") == 0)
@@ -118,11 +152,11 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
         return set_flag(&device->concurrent_managed_access, value);
     if (strcmp(key, "keeps_unused") == 0)
         return set_flag(&device->keeps_unused, value);
-    if (strcmp(key, "launch_overhead") == 0) {
-        if (parse_quantity(value, 1, &number))
-            return -1;
-        return device->launch_ns = (uint64_t)number, 0;
-    }
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        if (strcmp(key, times[i].key) == 0)
+            return parse_quantity(value, 1, &number)
+                       ? -1
+                       : (*(uint64_t *)((char *)device + times[i].offset) = (uint64_t)number, 0);
     if (parse_quantity(value, 0, &number))
         return -1;
     if (strcmp(key, "memory") == 0)
@@ -133,26 +167,9 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
         return device->module_memory = (uint64_t)number, 0;
     if (strcmp(key, "multiprocessors") == 0)
         return number >= 1 && number <= 1e6 ? (device->multiprocessors = (int)number, 0) : -1;
-    if (number <= 0)
-        return -1;
-    if (strcmp(key, "h2d_bandwidth") == 0)
-        return device->h2d = number, 0;
-    if (strcmp(key, "d2h_bandwidth") == 0)
-        return device->d2h = number, 0;
-    if (strcmp(key, "pageable_h2d_bandwidth") == 0)
-        return device->pageable_h2d = number, 0;
-    if (strcmp(key, "pageable_d2h_bandwidth") == 0)
-        return device->pageable_d2h = number, 0;
-    if (strcmp(key, "populate_bandwidth") == 0)
-        return device->populate = number, 0;
-    if (strcmp(key, "touch_bandwidth") == 0)
-        return device->touch = number, 0;
-    if (strcmp(key, "fault_bandwidth") == 0)
-        return device->fault = number, 0;
-    if (strcmp(key, "memory_bandwidth") == 0)
-        return device->bandwidth = number, 0;
-    if (strcmp(key, "flops") == 0)
-        return device->flops = number, 0;
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (strcmp(key, rates[i].key) == 0)
+            return number > 0 ? (*(double *)((char *)device + rates[i].offset) = number, 0) : -1;
     return -1;
 }
 

@@ -7,7 +7,12 @@
 
 #define SIM_MAX_DEVICES 16 /* MIG slices included */
 #define SIM_PATH 256
-#define SIM_LAYOUT 7 /* of the shared file; part of its default name, so that versions use different files */
+#define SIM_LAYOUT 8 /* of the shared file; part of its default name, so that versions use different files */
+
+/* Calls of virtual memory management that take time. */
+enum sim_vmm_call { VMM_CREATE, VMM_MAP, VMM_SET_ACCESS, VMM_UNMAP, VMM_RELEASE, SIM_VMM_CALLS };
+/* Calls for pinned memory that take time. */
+enum sim_pin_call { PIN_ALLOC, PIN_FREE, PIN_REGISTER, PIN_UNREGISTER, SIM_PIN_CALLS };
 
 struct sim_device_params {
     char name[96];
@@ -18,10 +23,12 @@ struct sim_device_params {
     double pageable_h2d, pageable_d2h; /* of copies of other host memory */
     double fault;                      /* of migration by page faults */
     double populate;                   /* of populating pages by a prefetch */
-    double touch;       /* of populating pages by page faults, when they are touched for the first time */
-    double bandwidth;   /* bandwidth of device memory, bytes per second */
-    double flops;       /* floating point operations per second */
-    uint64_t launch_ns; /* minimal device time of a launch */
+    double touch;                   /* of populating pages by page faults, when they are touched for the first time */
+    double bandwidth;               /* bandwidth of device memory, bytes per second */
+    double flops;                   /* floating point operations per second */
+    uint64_t launch_ns;             /* minimal device time of a launch */
+    uint64_t vmm_ns[SIM_VMM_CALLS]; /* time of a call for at most 64 MiB */
+    double pin[SIM_PIN_CALLS];      /* bytes per second; 0: the call takes no time */
     int multiprocessors;
     int compute_major, compute_minor;
     int concurrent_managed_access; /* 0: unified memory takes room on the device like ordinary memory */

@@ -181,12 +181,13 @@ void graph_memory_map(struct sim_graph_memory *memory) {
 
 int graph_memory_unmap(struct sim_graph_memory *memory) {
     struct sim_physical *none = NULL; /* the handle keeps it */
+    int device;
     struct sim_graph_memory *ended = NULL;
     pthread_mutex_lock(&graphs.lock);
     int was_mapped = memory->is_mapped;
     if (was_mapped) {
         alloc_lock();
-        vmm_unmap(memory->address, memory->room, &none);
+        vmm_unmap(memory->address, memory->room, &none, &device);
         alloc_unlock();
         memory->is_mapped = 0;
         ended = drop(memory);

@@ -247,7 +247,7 @@ struct sim_mapping *vmm_whole(uint64_t address, uint64_t bytes, size_t *count) {
 }
 
 /* Work in flight continues with pages that no mapping shows. */
-CUresult vmm_unmap(uint64_t address, uint64_t bytes, struct sim_physical **list) {
+CUresult vmm_unmap(uint64_t address, uint64_t bytes, struct sim_physical **list, int *device) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
     struct sim_alloc *range = range_around(address, bytes);
     size_t first = range ? index_of(range, address) : 0, end = first;
@@ -256,6 +256,7 @@ CUresult vmm_unmap(uint64_t address, uint64_t bytes, struct sim_physical **list)
             return CUDA_ERROR_INVALID_VALUE;
     if (!range || mmap((void *)address, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
         return CUDA_ERROR_INVALID_VALUE;
+    *device = first < end ? range->mapping[first].physical->device : -1;
     for (size_t i = first; i < end; i++) {
         range->mapping[i].physical->mappings--;
         vmm_remove_unused(range->mapping[i].physical, list);

@@ -38,8 +38,9 @@ void vmm_remove_unused(struct sim_physical *physical, struct sim_physical **list
 CUresult vmm_map(uint64_t address, uint64_t bytes, struct sim_physical *physical);
 /* Return the mappings that fill the range exactly, and their number. NULL: they do not. */
 struct sim_mapping *vmm_whole(uint64_t address, uint64_t bytes, size_t *count);
-/* Unmap all mappings of a part of a reserved range, which may have holes. No mapping is unmapped if one reaches out. */
-CUresult vmm_unmap(uint64_t address, uint64_t bytes, struct sim_physical **list);
+/* Unmap all mappings of a part of a reserved range, which may have holes. No mapping is unmapped if one reaches out.
+ * *device becomes the device of the first mapping, or -1 if there is none. */
+CUresult vmm_unmap(uint64_t address, uint64_t bytes, struct sim_physical **list, int *device);
 const struct sim_mapping *vmm_at(const struct sim_alloc *range, uint64_t address);
 #define ANY_DEVICE (-1)
 int vmm_is_accessible(const struct sim_alloc *range, uint64_t address, uint64_t bytes, int device);

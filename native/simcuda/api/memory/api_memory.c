@@ -3,6 +3,7 @@
 #include "machine/machine.h"
 #include "context/context.h"
 #include "memory/alloc.h"
+#include "memory/call_times.h"
 #include "graph/graph.h"
 #include "work/engine.h"
 
@@ -17,6 +18,8 @@ static CUresult allocate(enum sim_alloc_kind kind, size_t bytes, unsigned flags,
     if ((result = capture_check_unsafe()) || (result = alloc_new(context, kind, bytes, flags, &alloc)))
         return result;
     *out = alloc->base;
+    if (kind == ALLOC_HOST)
+        spend_pin_call(context->device, PIN_ALLOC, bytes);
     return CUDA_SUCCESS;
 }
 
@@ -91,8 +94,20 @@ CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
 CUresult cuMemAllocHost_v2(void **memory, size_t bytes) {
     return cuMemHostAlloc(memory, bytes, 0);
 }
+
+static CUresult release_pinned(void *memory, enum sim_alloc_kind kind, enum sim_pin_call call) {
+    struct sim_alloc *alloc = alloc_pin((uint64_t)memory);
+    int device = alloc ? alloc->device : 0;
+    uint64_t bytes = alloc ? alloc->size : 0;
+    alloc_unpin(alloc);
+    CUresult result = release((uint64_t)memory, 1u << kind);
+    if (!result)
+        spend_pin_call(device, call, bytes);
+    return result;
+}
+
 CUresult cuMemFreeHost(void *memory) {
-    return release((uint64_t)memory, 1u << ALLOC_HOST);
+    return release_pinned(memory, ALLOC_HOST, PIN_FREE);
 }
 
 CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
@@ -100,11 +115,13 @@ CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
     CUresult result = context_current(&context);
     if (result || (result = capture_check_unsafe()))
         return result;
-    return alloc_register(context, memory, bytes, flags);
+    if (!(result = alloc_register(context, memory, bytes, flags)))
+        spend_pin_call(context->device, PIN_REGISTER, bytes);
+    return result;
 }
 
 CUresult cuMemHostUnregister(void *memory) {
-    CUresult result = release((uint64_t)memory, 1u << ALLOC_REGISTERED);
+    CUresult result = release_pinned(memory, ALLOC_REGISTERED, PIN_UNREGISTER);
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : result;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/exports.h"
 #include "memory/alloc.h"
+#include "memory/call_times.h"
 #include "memory/vmm.h"
 #include "api/memory/memory.h"
 
@@ -74,9 +75,11 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
         return result;
     if (!handle || !bytes || !is_granular(bytes) || flags)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!(result = vmm_create(device, bytes, properties, &physical)))
-        *handle = (CUmemGenericAllocationHandle)physical;
-    return result;
+    if ((result = vmm_create(device, bytes, properties, &physical)))
+        return result;
+    *handle = (CUmemGenericAllocationHandle)physical;
+    spend_vmm_call(device, VMM_CREATE, bytes);
+    return CUDA_SUCCESS;
 }
 
 /* Without handles the memory lives on while it is mapped. */
@@ -84,13 +87,18 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     SIM_ENTER();
     alloc_lock();
     struct sim_physical *physical = physical_of(handle), *list = NULL;
-    if (physical) {
-        physical->handles--;
-        vmm_remove_unused(physical, &list);
+    if (!physical) {
+        alloc_unlock();
+        return CUDA_ERROR_INVALID_VALUE;
     }
+    int device = physical->device;
+    uint64_t bytes = physical->bytes;
+    physical->handles--;
+    vmm_remove_unused(physical, &list);
     alloc_unlock();
     vmm_destroy(list);
-    return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    spend_vmm_call(device, VMM_RELEASE, bytes);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
@@ -129,7 +137,10 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     CUresult result = !physical                            ? CUDA_ERROR_INVALID_VALUE
                       : offset || bytes != physical->bytes ? CUDA_ERROR_NOT_SUPPORTED
                                                            : vmm_map(address, bytes, physical);
+    int device = result ? 0 : physical->device;
     alloc_unlock();
+    if (!result)
+        spend_vmm_call(device, VMM_MAP, bytes);
     return result;
 }
 
@@ -138,10 +149,13 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     struct sim_physical *list = NULL;
     if (!is_granular(address) || !is_granular(bytes))
         return CUDA_ERROR_INVALID_VALUE;
+    int device;
     alloc_lock();
-    CUresult result = vmm_unmap(address, bytes, &list);
+    CUresult result = vmm_unmap(address, bytes, &list, &device);
     alloc_unlock();
     vmm_destroy(list);
+    if (!result && device >= 0)
+        spend_vmm_call(device, VMM_UNMAP, bytes);
     return result;
 }
 
@@ -175,7 +189,10 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     for (size_t i = 0; first && i < count; i++)
         for (size_t j = 0; j < wanted_count; j++)
             first[i].access[sim.visible[wanted[j].location.id]] = (uint8_t)wanted[j].flags;
+    int device = first ? first->physical->device : 0;
     alloc_unlock();
+    if (!result)
+        spend_vmm_call(device, VMM_SET_ACCESS, bytes);
     return result;
 }
 
