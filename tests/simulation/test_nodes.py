@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpushare.cli import main
 from jupyter_gpushare.core.placement import PlacementSettings
-from jupyter_gpushare.simulation.cluster.nodes import ClusterPlacement, draw_pods, run_nodes
+from jupyter_gpushare.simulation.cluster.nodes import NodeWorkloads, draw_pods, run_nodes
 from jupyter_gpushare.simulation.experiment import parse_variant, run
 from jupyter_gpushare.simulation.workloads.node_list import Node
 from jupyter_gpushare.simulation.workloads.workload import Cell, Participant, Workload
@@ -32,7 +32,7 @@ def job(name: str, part: float, gpus: int = 1, **times: float) -> Participant:
 def placed(strategy: str, *participants: Participant, seconds: float = 100.0) -> tuple[dict[str, list[str]], int]:
     """Return the clients of each node, and the number of refused clients."""
     workload = Workload("test", (DEVICE,) * DEVICES, participants)
-    cluster = ClusterPlacement(NODES, workload, PlacementSettings(strategy=strategy))
+    cluster = NodeWorkloads(NODES, workload, PlacementSettings(strategy=strategy))
     cluster.place_all(seconds)
     return {one.name: [client.id for client in one.participants] for one in cluster.workloads()}, cluster.refused
 

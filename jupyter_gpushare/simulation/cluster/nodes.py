@@ -53,7 +53,7 @@ def run_nodes(
 
     The arguments are those of `experiment.run`; no timeline is made. Raises ValueError as `experiment.run` does.
     """
-    cluster = ClusterPlacement(nodes, workload, variant.settings.placement)
+    cluster = NodeWorkloads(nodes, workload, variant.settings.placement)
     cluster.place_all(seconds)
     results = Results()
     jobs = [(one, variant, seconds) for one in cluster.workloads() if one.participants]
@@ -81,8 +81,8 @@ def _run_job(number: int) -> Results:
     return run(*_jobs[number])
 
 
-class ClusterPlacement:
-    """Placement of the clients of a workload on nodes, by their devices."""
+class NodeWorkloads:
+    """Workload of each node, by a placement of all clients on the devices of the nodes."""
 
     def __init__(self, nodes: Sequence[Node], workload: Workload, settings: PlacementSettings) -> None:
         self.refused = 0
