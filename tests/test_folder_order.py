@@ -18,7 +18,7 @@ from .test_layering import PACKAGE, imports_of
 # Folders and modules of a part from low to high: each may import itself and the entries before it.
 ORDER = {
     "core": (
-        *("base", "placement", "interface", "measure", "state", "queueing.policies", "queueing", "throttle"),
+        *("base", "placement", "cluster", "interface", "measure", "state", "queueing.policies", "queueing", "throttle"),
         *("residency", "colocation", "turns", "handlers", "scheduler", "views"),
     ),
     "coordinator": (

@@ -39,6 +39,12 @@ class NoRoom(PlacementFailed):
     reason = "no_room"
 
 
+class NoNode(Refused):
+    """A request for which no node of a cluster has answered."""
+
+    reason = "no_node"
+
+
 class UnknownClient(Refused):
     reason = "unknown_client"
 

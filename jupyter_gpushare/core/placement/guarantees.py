@@ -87,6 +87,12 @@ class Guarantees:
         slot = self.owners.get(uuid)
         return slot is not None and slot.is_bound
 
+    def add_node(self, root: TopologyCell) -> None:
+        """Add the free cells of another node, whose devices count as failed until `recover`."""
+        for uuid in root.devices:
+            self.tree.set_failed(uuid, True)
+        self._free.add(root)
+
     # --- clients come and go
 
     def bind(self, client: str, tenant: str, devices: Iterable[str]) -> None:

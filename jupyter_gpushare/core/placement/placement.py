@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..base.errors import Refused
 from ..base.quota import Quota
@@ -83,6 +84,14 @@ class Placement:
             self._set_cell_paths(device)
         self._search.reconfigure(self._strategy(settings), settings.oversubscription)
 
+    def add_node(self, name: str, parts: Mapping[str, Any]) -> None:
+        """Add a node with its parts to a topology (`TopologyTree`), before its devices. Raises Refused."""
+        if self._tree is None:
+            raise Refused("nodes come only to a topology")
+        root = self._tree.add_node(name, parts)
+        if self.guarantees:
+            self.guarantees.add_node(root)
+
     def add_device(self, uuid: str, name: str, memory: int, is_unverified: bool = False, parent: str = "") -> None:
         """Add a device, or update it. An unverified device is offered to no client. `parent`: the GPU of a MIG slice.
 
@@ -132,16 +141,21 @@ class Placement:
     # --- clients
 
     def place(
-        self, client: str, request: PlacementRequest, tenant: str = "", quota: Quota | None = None
+        self,
+        client: str,
+        request: PlacementRequest,
+        tenant: str = "",
+        quota: Quota | None = None,
+        among: Callable[[DeviceAllocations], bool] | None = None,
     ) -> tuple[str, ...]:
-        """Choose devices for a new client; none if no device is known yet.
+        """Choose devices for a new client, `among` those of this condition; none if no device is known yet.
 
         Raises Refused, with the reason against each device, and TooManyDevices.
         """
         known = self.tenants.get(tenant)
         devices: tuple[str, ...] = ()
         if self.schedulable_devices:
-            devices = self._search.find(request, tenant, known is not None and known.has_cells)
+            devices = self._search.find(request, tenant, known is not None and known.has_cells, among)
         placed = PlacedClient(request, tenant, devices)
         if quota:
             if devices and request.fraction is not None:
@@ -151,9 +165,11 @@ class Placement:
         self._typical_requests.add(self._search.size_of(request), request.gpus)
         return devices
 
-    def register_existing(self, client: str, request: PlacementRequest, tenant: str = "") -> None:
-        """Add a client that runs already, whatever room is left. A later `move` sets its devices."""
-        self._assign(client, PlacedClient(request, tenant, ()))
+    def register_existing(
+        self, client: str, request: PlacementRequest, tenant: str = "", devices: tuple[str, ...] = ()
+    ) -> None:
+        """Add a client that runs already, whatever room is left. A later `move` sets other devices."""
+        self._assign(client, PlacedClient(request, tenant, devices))
 
     def find_other(self, client: str, name: str) -> str:
         """Return a device of this UUID, index or name, on which the client is not, and could be placed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,3 +111,14 @@ class PlacementRequest:
         """
         memory_fraction = self.bytes_on(memory) / memory if memory else (self.fraction or 0.0)
         return max(self.share, min(1.0, memory_fraction))
+
+
+def match_devices(word: str, devices: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return the UUIDs of `devices` (UUID, index, name) that a user names by one word.
+
+    The word is a UUID, else an index, else the beginning of a UUID, else a part of a name.
+    """
+    match = [uuid for uuid, _, _ in devices if uuid == word]
+    match = match or [uuid for uuid, index, _ in devices if index == word]
+    match = match or [uuid for uuid, _, _ in devices if len(word) >= 4 and uuid.startswith(word)]
+    return match or [uuid for uuid, _, name in devices if word.lower() in name.lower()]

@@ -14,7 +14,7 @@ from sortedcontainers import SortedList
 from ..base.errors import NoRoom, PlacementFailed, Refused, TooManyDevices
 from .device_allocations import EPSILON, FULL_DEVICE, DeviceAllocations
 from .guarantees import Guarantees
-from .request import PlacementRequest
+from .request import PlacementRequest, match_devices
 from .strategies import PlacementStrategy, first_fit
 
 _MAX_REASONS = 8  # number of devices in the message of a refusal
@@ -29,6 +29,7 @@ class PlacementQuery:
     uses_own_cells: bool  # the tenant has cells, and the client stays within them
     named_devices: frozenset[str] | None  # the devices that the request names; None: all
     size: int  # thousandths that the client takes of the smallest device
+    among: Callable[[DeviceAllocations], bool] | None = None  # condition of the devices; None: all
 
 
 class PlacementSearch:
@@ -121,12 +122,18 @@ class PlacementSearch:
         """Return the size of the request in thousandths of the smallest device."""
         return round(request.size_on(self._smallest) * FULL_DEVICE)
 
-    def find(self, request: PlacementRequest, tenant: str, has_cells: bool) -> tuple[str, ...]:
+    def find(
+        self,
+        request: PlacementRequest,
+        tenant: str,
+        has_cells: bool,
+        among: Callable[[DeviceAllocations], bool] | None = None,
+    ) -> tuple[str, ...]:
         """Return devices for the request. Raises Refused, with the reason against each device, and TooManyDevices."""
         if request.gpus > 1:
             self._check_count(request)
         own = has_cells and self.guarantees is not None and request.service != "offline"
-        query = PlacementQuery(request, tenant, own, self.named_devices(request), self.size_of(request))
+        query = PlacementQuery(request, tenant, own, self.named_devices(request), self.size_of(request), among)
         if self.guarantees:
             self.refresh_pools(self.guarantees.move_slots_away_from_guests(tenant))
 
@@ -203,6 +210,8 @@ class PlacementSearch:
         request, tenant = query.request, query.tenant
         if query.named_devices is not None and device.uuid not in query.named_devices:
             return "is not among the devices asked for"
+        if query.among is not None and not query.among(device):
+            return "is not among the devices to choose from"
         if self.guarantees:
             if query.uses_own_cells and self.guarantees.owner(device.uuid) != tenant:
                 return f"is not among the cells of tenant {tenant!r}"
@@ -218,11 +227,8 @@ class PlacementSearch:
 
         The list is empty if clients may get no such device.
         """
-        devices = self.schedulable_devices
-        match = [uuid for uuid in devices if uuid == word]
-        match = match or [uuid for uuid, device in devices.items() if str(device.order) == word]
-        match = match or [uuid for uuid in devices if len(word) >= 4 and uuid.startswith(word)]
-        return match or [uuid for uuid, device in devices.items() if word.lower() in device.name.lower()]
+        devices = self.schedulable_devices.values()
+        return match_devices(word, [(device.uuid, str(device.order), device.name) for device in devices])
 
     def named_devices(self, request: PlacementRequest) -> frozenset[str] | None:
         """Return the devices that the request names. Raises Refused for a device that does not exist."""
@@ -247,7 +253,8 @@ class PlacementSearch:
         asked = [
             device
             for device in self.schedulable_devices.values()
-            if query.named_devices is None or device.uuid in query.named_devices
+            if (query.named_devices is None or device.uuid in query.named_devices)
+            and (query.among is None or query.among(device))
         ]
         for device in asked[:_MAX_REASONS]:
             reason = self._rejection_reason(device, query) or device.missing_memory(request, self.oversubscription)
@@ -258,10 +265,12 @@ class PlacementSearch:
 
     def _admits_later(self, devices: Iterable[DeviceAllocations], query: PlacementQuery) -> bool:
         """Return whether enough devices of one node would take the request without their present clients."""
-        nodes = Counter(
-            device.node
-            for device in devices
-            if device.admits_when_empty(query.request, self.oversubscription)
-            and not (query.uses_own_cells and self.owner(device.uuid) != query.tenant)
-        )
-        return max(nodes.values(), default=0) >= query.request.gpus
+        nodes: Counter[str] = Counter()
+        for device in devices:
+            if query.uses_own_cells and self.owner(device.uuid) != query.tenant:
+                continue
+            if device.admits_when_empty(query.request, self.oversubscription):
+                nodes[device.node] += 1
+                if nodes[device.node] == query.request.gpus:
+                    return True
+        return False

@@ -86,6 +86,10 @@ class TopologyTree:
         uuids = list(devices)
         return cls({"node0": {"socket0": {"switch0": uuids}}} if uuids else {})
 
+    def add_node(self, name: str, parts: Any) -> TopologyCell:
+        """Add the cells of another node, and return the cell of the node. Raises Refused, as the constructor does."""
+        return self._build(len(LEVELS) - 1, name, parts, None)
+
     @property
     def roots(self) -> list[TopologyCell]:
         return self.levels[-1]
@@ -143,6 +147,10 @@ class BuddyAllocator:
         self._free: tuple[dict[TopologyCell, None], ...] = tuple({} for _ in LEVELS)
         for root in tree.roots:
             self._free[root.level][root] = None
+
+    def add(self, root: TopologyCell) -> None:
+        """Add the cells of another node, which are free."""
+        self._free[root.level][root] = None
 
     @property
     def free(self) -> list[TopologyCell]:

@@ -1,0 +1,1 @@
+"""Placement of clients on the nodes of a cluster."""

@@ -1,0 +1,250 @@
+"""Placement of clients on the nodes of a cluster, by reports of the nodes, which may be old.
+
+The coordinator of each node decides whether the node takes a client. A choice is booked until a report of the node has
+the client, the node refuses, or a time limit passes, so that later choices count the client. `core.placement` makes the
+choice, with the devices of all nodes as topology cells: the cells of a tenant may be whole nodes, and a gang is on one
+node. Methods get the time, in seconds on any clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..base.errors import NoNode, PlacementFailed
+from ..base.quota import Quota
+from ..placement import LEVELS, DeviceAllocations, Placement, PlacementRequest, PlacementSettings, Tenant
+from ..placement.request import match_devices
+from .node_report import NodeReport, ReportedClient, ReportedDevice
+
+_GONE = "the node reports it no more"
+_MISSING = "/missing"  # beginning of the names of cells for which no node has come so far
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Node of a client, with the UUIDs of the devices that are booked; none on a node whose devices are unknown."""
+
+    node: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Booking:
+    node: str
+    expires_at: float
+
+
+@dataclass(eq=False)
+class _Node:
+    """Node with its cell, and by UUID the device of the placement. The cell is new when a node has other devices."""
+
+    cell: str = ""
+    devices: dict[str, str] = field(default_factory=dict)
+    reported: dict[str, ReportedDevice] = field(default_factory=dict)
+    clients: dict[str, ReportedClient] = field(default_factory=dict)
+    asked_at: float = -float("inf")
+    failure: str = "the node has not answered yet"
+
+
+class ClusterPlacement:
+    """Placement on the nodes. A call that raises has changed nothing but bookings that have expired."""
+
+    def __init__(self, settings: PlacementSettings | None = None, booking_seconds: float = 60.0) -> None:
+        """Start without nodes. The topology in the settings does not count. Raises Refused."""
+        settings = settings or PlacementSettings()
+        self.settings = settings
+        self.nodes: dict[str, _Node] = {}
+        self.bookings: dict[str, _Booking] = {}  # by client, the oldest first
+        self._booking_seconds = booking_seconds
+        self._nodes_of_cells: dict[str, str] = {}
+        self._unknown: dict[str, None] = {}  # nodes whose devices are unknown, the first one first
+        self._placement = Placement(replace(settings, topology=_missing_cells(settings.tenants)))
+
+    # --- reports of nodes
+
+    def add_node(self, node: str) -> None:
+        """Add a node that has not reported anything."""
+        self._node(node)
+
+    def _node(self, node: str) -> _Node:
+        if node not in self.nodes:
+            self.nodes[node] = _Node()
+            self._unknown[node] = None
+        return self.nodes[node]
+
+    def observe(self, node: str, report: NodeReport, asked_at: float) -> None:
+        """Take a report of a node. A report that was asked for before the last one is ignored.
+
+        A client that is booked, and that the report does not have, may come still.
+        """
+        state = self._node(node)
+        if asked_at < state.asked_at:
+            return
+        state.asked_at, state.failure = asked_at, ""
+        if report.devices:
+            self._update_devices(node, state, report)
+        else:
+            self._set_failures(state, dict.fromkeys(state.devices, ""))
+        self._update_clients(node, state, report)
+
+    def lose(self, node: str, failure: str) -> None:
+        """Place no new client on a node that does not answer, whose clients may still run."""
+        state = self._node(node)
+        state.failure = failure
+        self._set_failures(state, dict.fromkeys(state.devices, failure))
+
+    def _update_devices(self, node: str, state: _Node, report: NodeReport) -> None:
+        found = {device.uuid: device for device in report.devices}
+        if not found.keys() <= state.devices.keys():
+            self._replace_cell(node, state, tuple(found))
+        for uuid, device in found.items():
+            if state.reported.get(uuid) != device:
+                name = f"{device.name or uuid} of {node}"
+                self._placement.add_device(state.devices[uuid], name, device.memory, parent=device.parent)
+        state.reported = found
+        self._set_failures(state, {one: found[one].failure if one in found else _GONE for one in state.devices})
+
+    def _replace_cell(self, node: str, state: _Node, uuids: tuple[str, ...]) -> None:
+        """Give a node, whose devices have become known or others, a cell of its own."""
+        for client in list(state.clients):
+            self._remove_client(node, state, client)
+        self._set_failures(state, dict.fromkeys(state.devices, _GONE))
+        self._unknown.pop(node, None)
+        number = 1
+        state.cell = node
+        while state.cell in self._nodes_of_cells:
+            number += 1
+            state.cell = f"{node}#{number}"
+        self._nodes_of_cells[state.cell] = node
+        state.devices, state.reported = {uuid: f"{state.cell}/{uuid}" for uuid in uuids}, {}
+        self._placement.add_node(state.cell, {"socket0": {"switch0": list(state.devices.values())}})
+
+    def _set_failures(self, state: _Node, failures: dict[str, str]) -> None:
+        for uuid, failure in failures.items():
+            device = self._placement.allocations[state.devices[uuid]]
+            if failure and device.failure != failure:
+                self._placement.fail(device.uuid, failure)
+            elif device.failure and not failure:
+                self._placement.recover(device.uuid)
+
+    def _update_clients(self, node: str, state: _Node, report: NodeReport) -> None:
+        found = {client.id: client for client in report.clients}
+        for client in [one for one, known in state.clients.items() if found.get(one) != known]:
+            self._remove_client(node, state, client)
+        for client, reported in found.items():
+            booking = self.bookings.get(client)
+            if booking and booking.node == node:
+                self.release(client)
+            if client not in state.clients:
+                devices = tuple(state.devices[uuid] for uuid in reported.devices if uuid in state.devices)
+                self._placement.register_existing(f"{node}/{client}", reported.request, reported.tenant, devices)
+                state.clients[client] = reported
+
+    def _remove_client(self, node: str, state: _Node, client: str) -> None:
+        del state.clients[client]
+        self._placement.remove(f"{node}/{client}")
+
+    # --- reading
+
+    @property
+    def missing_cells(self) -> Counter[str]:
+        """Number of the guaranteed cells of each tenant for which no node has come so far."""
+        guarantees = self._placement.guarantees
+        slots = guarantees.slots if guarantees else ()
+        top = len(LEVELS) - 1
+        return Counter(slot.tenant for slot in slots if slot.cell.ancestor(top).name.startswith(_MISSING))
+
+    def owner(self, node: str, uuid: str) -> str:
+        """Return the tenant that is guaranteed a device at present; empty: none."""
+        return self._placement.owner(self.nodes[node].devices[uuid])
+
+    # --- choices
+
+    def choose(
+        self,
+        client: str,
+        request: PlacementRequest,
+        tenant: str = "",
+        quota: Quota | None = None,
+        *,
+        now: float,
+        nodes: Container[str] | None = None,
+        refused: Container[str] = (),
+    ) -> Choice:
+        """Choose and book a node for a client that starts, among `nodes` (None: all) that have not `refused` it.
+
+        An earlier booking of the client ends. A node whose devices are unknown comes first, because it has no clients,
+        unless another start is there. Raises NoRoom if waiting may help, and else Refused.
+        """
+        self.expire(now)
+        self.release(client)
+
+        def is_allowed(node: str) -> bool:
+            return node not in refused and (nodes is None or node in nodes)
+
+        unknown = next(filter(is_allowed, self._unknown_nodes(tenant)), "")
+        if unknown:
+            self._book(client, unknown, now)
+            return Choice(unknown, ())
+        names = self._devices_named(request.devices)
+
+        def is_candidate(device: DeviceAllocations) -> bool:
+            return (names is None or device.uuid in names) and is_allowed(self._nodes_of_cells[device.node])
+
+        if not any(is_allowed(node) and not state.failure for node, state in self.nodes.items()):
+            raise NoNode("no node that may take the client has answered")
+        chosen = self._placement.place(_booked(client), replace(request, devices=()), tenant, quota, is_candidate)
+        node = self._nodes_of_cells[self._placement.allocations[chosen[0]].node]
+        self._book(client, node, now)
+        return Choice(node, tuple(uuid.removeprefix(f"{self.nodes[node].cell}/") for uuid in chosen))
+
+    def release(self, client: str) -> None:
+        """End the booking of a client, because its node has refused it or because it has been reported."""
+        if self.bookings.pop(client, None) and _booked(client) in self._placement.placed:
+            self._placement.remove(_booked(client))
+
+    def expire(self, now: float) -> None:
+        """End the bookings whose time has passed."""
+        while self.bookings and next(iter(self.bookings.values())).expires_at <= now:
+            self.release(next(iter(self.bookings)))
+
+    def _book(self, client: str, node: str, now: float) -> None:
+        self.bookings[client] = _Booking(node, now + self._booking_seconds)
+
+    def _unknown_nodes(self, tenant: str) -> Iterator[str]:
+        """Yield the nodes that answer, whose devices are unknown, and on which no other client starts.
+
+        A tenant that has all of its cells stays within these.
+        """
+        known = self._placement.tenants.get(tenant)
+        if not self._unknown or (known and known.has_cells and tenant not in self.missing_cells):
+            return
+        booked = {booking.node for booking in self.bookings.values()}
+        yield from (node for node in self._unknown if not self.nodes[node].failure and node not in booked)
+
+    def _devices_named(self, words: tuple[str, ...]) -> frozenset[str] | None:
+        """Return the devices that a user names by their UUID, by its beginning, by index on the node or by name."""
+        if not words:
+            return None
+        found: set[str] = set()
+        for state in self.nodes.values():
+            devices = [(one.uuid, str(index), one.name) for index, one in enumerate(state.reported.values())]
+            found |= {state.devices[uuid] for word in words for uuid in match_devices(word, devices)}
+        if not found:
+            raise PlacementFailed(f"device={'+'.join(words)!r} does not exist on any node")
+        return frozenset(found)
+
+
+def _booked(client: str) -> str:
+    """Return the name of a booked client in the placement, where other clients have the name of their node in front."""
+    return f"/{client}"
+
+
+def _missing_cells(tenants: Iterable[Tenant]) -> dict[str, Any]:
+    """Return a topology with a cell for each guarantee, which none can use. A guarantee moves to the cell of a node."""
+    counts = {tenant.name: sum(tenant.cells.values()) for tenant in tenants}
+    names = [f"{_MISSING}/{tenant}/{number}" for tenant, count in counts.items() for number in range(count)]
+    return {name: {"socket0": {"switch0": [name]}} for name in names}
