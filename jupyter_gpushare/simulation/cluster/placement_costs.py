@@ -1,4 +1,4 @@
-"""Cost of placement by the number of nodes: clients that come and go, and nodes that arrive, fail and recover.
+"""Cost of placement by the number of nodes: clients that come and go, and nodes that arrive, are lost and come back.
 
 Times are processor time, so that other work on the machine does not count.
 """
@@ -12,7 +12,9 @@ from time import thread_time_ns
 from typing import Any
 
 from ...core.base.errors import Refused
-from ...core.placement import Placement, PlacementRequest, PlacementSettings, Tenant
+from ...core.cluster.cluster_placement import ClusterPlacement
+from ...core.cluster.node_report import NodeReport, ReportedClient, ReportedDevice
+from ...core.placement import PlacementRequest, PlacementSettings, Tenant
 from ..reports.results import quantile
 
 DEVICES_PER_NODE = 8
@@ -29,15 +31,17 @@ class PlacementCosts:
 
     def __init__(self, strategy: str, nodes: int, tenants: int, seed: int = 1) -> None:
         self._rng = Random(seed)
-        self._nodes = [[f"n{node}/{device}" for device in range(DEVICES_PER_NODE)] for node in range(nodes)]
-        self._tenants = [f"t{number}" for number in range(tenants)]
-        topology = {
-            f"n{node}": {f"s{half}": {"w": uuids[half * 4 : half * 4 + 4]} for half in range(2)}
-            for node, uuids in enumerate(self._nodes)
+        self._devices = {
+            f"n{node}": tuple(
+                ReportedDevice(f"{node}-{device}", "", DEVICE_MEMORY) for device in range(DEVICES_PER_NODE)
+            )
+            for node in range(nodes)
         }
+        self._clients: dict[str, dict[str, ReportedClient]] = {node: {} for node in self._devices}
+        self._tenants = [f"t{number}" for number in range(tenants)]
         guaranteed = tuple(Tenant(name, cells={"node": NODES_PER_TENANT}) for name in self._tenants)
-        self._placement = Placement(PlacementSettings(strategy=strategy, topology=topology, tenants=guaranteed))
-        self._placed: list[str] = []
+        self._cluster = ClusterPlacement(PlacementSettings(strategy=strategy, tenants=guaranteed))
+        self._placed: list[tuple[str, str]] = []  # node and client
         self._number = 0
 
     def measure(self, changes: int, gangs: int) -> dict[str, Any]:
@@ -53,19 +57,21 @@ class PlacementCosts:
             gc.enable()
 
     def _measure(self, changes: int, gangs: int) -> dict[str, Any]:
-        arrivals = self._rng.sample(self._nodes, len(self._nodes))
-        figures: dict[str, Any] = {"node_arrives_ms": _quantiles([self._arrive(uuids) for uuids in arrivals], 1e6)}
-        for _ in range(len(self._nodes) * DEVICES_PER_NODE * CLIENTS_PER_DEVICE):
+        arrivals = self._rng.sample(list(self._devices), len(self._devices))
+        figures: dict[str, Any] = {"node_arrives_ms": _quantiles([self._report(node) for node in arrivals], 1e6)}
+        for _ in range(len(self._devices) * DEVICES_PER_NODE * CLIENTS_PER_DEVICE):
             self._place(1)
+        for node in arrivals:
+            self._report(node)
         figures |= self._changes("one_device", (1,), changes)
         figures |= self._changes("gang", GANG_SIZES, gangs)
-        failing = self._rng.sample(self._nodes, min(20, len(self._nodes)))
-        figures["node_fails_ms"] = _quantiles([self._fail(uuids) for uuids in failing], 1e6)
-        figures["node_recovers_ms"] = _quantiles([self._recover(uuids) for uuids in failing[1:]], 1e6)
-        return figures | self._changes("one_device_beside_failed_node", (1,), changes)
+        lost = self._rng.sample(list(self._devices), min(20, len(self._devices)))
+        figures["node_is_lost_ms"] = _quantiles([_timed(self._cluster.lose, node, "lost") for node in lost], 1e6)
+        figures["node_comes_back_ms"] = _quantiles([self._report(node) for node in lost[1:]], 1e6)
+        return figures | self._changes("one_device_beside_lost_node", (1,), changes)
 
     def _changes(self, name: str, sizes: Sequence[int], count: int) -> dict[str, Any]:
-        """Replace so many clients, and return the figures of both halves."""
+        """Replace so many clients, and return the figures of choices, and of the reports that a client has ended."""
         durations = [self._replace(self._rng.choice(sizes)) for _ in range(count)]
         return {
             f"{name}_us": _quantiles([placed for _, placed in durations], 1e3),
@@ -73,7 +79,7 @@ class PlacementCosts:
         }
 
     def _place(self, gpus: int) -> int:
-        """Place a client on so many devices, and return the nanoseconds. A refusal counts as well."""
+        """Choose a node for a client on so many devices, and return the nanoseconds. A refusal counts as well."""
         self._number += 1
         client, tenant = f"c{self._number}", ""
         if self._tenants and self._rng.random() < TENANT_CLIENTS:
@@ -81,28 +87,29 @@ class PlacementCosts:
         request = PlacementRequest(gpus=gpus, memory=int(gpus * DEVICE_MEMORY * self._rng.choice(MEMORY_PARTS)))
         began = thread_time_ns()
         try:
-            self._placement.place(client, request, tenant)
+            chosen = self._cluster.choose(client, request, tenant, now=0.0)
         except Refused:
             return thread_time_ns() - began
         took = thread_time_ns() - began
-        self._placed.append(client)
+        self._clients[chosen.node][client] = ReportedClient(client, chosen.devices, request, tenant)
+        self._placed.append((chosen.node, client))
         return took
 
     def _replace(self, gpus: int) -> tuple[int, int]:
-        """Remove any client, place another one, and return the nanoseconds of both."""
+        """Report the end of any client, place another one, and return the nanoseconds of both."""
         index = self._rng.randrange(len(self._placed))
         self._placed[index], self._placed[-1] = self._placed[-1], self._placed[index]
-        removed = _timed(self._placement.remove, self._placed.pop())
-        return removed, self._place(gpus)
+        node, client = self._placed.pop()
+        del self._clients[node][client]
+        removed = self._report(node)
+        placed = self._place(gpus)
+        self._report(self._placed[-1][0])
+        return removed, placed
 
-    def _arrive(self, uuids: Sequence[str]) -> int:
-        return sum(_timed(self._placement.add_device, uuid, "", DEVICE_MEMORY) for uuid in uuids)
-
-    def _fail(self, uuids: Sequence[str]) -> int:
-        return sum(_timed(self._placement.fail, uuid, "lost") for uuid in uuids)
-
-    def _recover(self, uuids: Sequence[str]) -> int:
-        return sum(_timed(self._placement.recover, uuid) for uuid in uuids)
+    def _report(self, node: str) -> int:
+        """Take a report of a node, and return the nanoseconds."""
+        report = NodeReport(self._devices[node], tuple(self._clients[node].values()))
+        return _timed(self._cluster.observe, node, report, 0.0)
 
 
 def _timed(call: Callable[..., Any], *args: Any) -> int:

@@ -21,10 +21,10 @@ MOST, ALL = tier.strength("p50", "p99"), tier.strength("p50", "max")
 
 def test_clients_and_nodes_come_and_go_in_time_with_tenants() -> None:
     figures = PlacementCosts("spread", nodes=200, tenants=10).measure(changes=1000, gangs=20)
-    for situation in ("", "_beside_failed_node"):
+    for situation in ("", "_beside_lost_node"):
         assert figures[f"one_device{situation}_us"][MOST] < 5_000
         assert figures[f"one_device{situation}_leaves_us"][MOST] < 5_000
-    for event in ("arrives", "fails", "recovers"):
+    for event in ("arrives", "is_lost", "comes_back"):
         assert figures[f"node_{event}_ms"][ALL] < 50
     whole = {"nodes": 200, "devices": 1600, "clients": 8000, "tenants": figures}
     assert "node arrives" in "\n".join(scale.format_figures({"placement": whole}))
