@@ -10,6 +10,7 @@ from .test_facts import THREAD_LOCAL, in_thread
 
 DEFAULT_STREAM = 1
 IN_USE, INVALID_CONTEXT, INVALID_RESOURCE_TYPE, NOT_READY, UNSUPPORTED = 216, 201, 914, 600, 900
+INVALID_CONFIGURATION, BACKFILL = 915, 1
 
 
 def green_context(cuda: Cuda) -> tuple[Any, Any]:
@@ -246,3 +247,57 @@ def test_green_contexts_have_ids_of_their_own(cuda: Cuda) -> None:
     cuda.cuCtxPushCurrent(context)
     assert int(cuda.cuGreenCtxGetId(0)) == int(cuda.cuGreenCtxGetId(first))
     cuda.cuCtxPopCurrent()
+
+
+def wanted_groups(cuda: Cuda, *groups: tuple[int, int, int]) -> list[Any]:
+    """Return parameters of groups, each of a count, a coscheduled count and flags."""
+    made = [cuda.driver.CU_DEV_SM_RESOURCE_GROUP_PARAMS() for _ in groups]
+    for parameters, (count, coscheduled, flags) in zip(made, groups, strict=True):
+        parameters.smCount, parameters.coscheduledSmCount, parameters.flags = count, coscheduled, flags
+    return made
+
+
+@on_driver()
+def test_a_split_by_count_makes_equal_groups(cuda: Cuda) -> None:
+    """Each group has a multiple of the alignment, at least the minimum, and all groups with the rest are the device. A
+    minimum above the count is refused with 1.
+
+    Source: documentation of cuDevSmResourceSplitByCount. Not yet seen on a GPU.
+    """
+    whole = cuda.cuDeviceGetDevResource(cuda.device, cuda.driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+    total, alignment = whole.sm.smCount, whole.sm.smCoscheduledAlignment
+    groups, count, rest = cuda.cuDevSmResourceSplitByCount(2, whole, 0, alignment - 1)
+    sizes = [group.sm.smCount for group in groups[: int(count)]]
+    assert sizes == [alignment] * 2
+    assert sum(sizes) + rest.sm.smCount == total
+    assert cuda.code("cuDevSmResourceSplitByCount", 1, whole, 0, total + 1) == 1
+
+
+@on_driver()
+def test_a_split_makes_groups_of_several_sizes(cuda: Cuda) -> None:
+    """cuDevSmResourceSplit makes groups of the given sizes, and a group without a size gets what is left, or all of it
+    with backfill. A group for which nothing is left, and a description of groups of two splits, are refused with 915.
+    The parameters of an odd size are refused. A green context has the size of its group. (The shim leaves it alone.)
+
+    Source: documentation of cuDevSmResourceSplit (its third example) and cuDevResourceGenerateDesc. Not yet seen on a
+    GPU.
+    """
+    whole = cuda.cuDeviceGetDevResource(cuda.device, cuda.driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+    total = whole.sm.smCount
+    try:
+        cuda.driver.cuDevSmResourceSplit(1, whole, 0, wanted_groups(cuda, (2, 2, 0)))
+    except RuntimeError:  # the driver is older than CUDA 13.1
+        sys.exit(CANNOT_RUN)
+    groups, rest = cuda.cuDevSmResourceSplit(2, whole, 0, wanted_groups(cuda, (4, 2, 0), (0, 2, BACKFILL)))
+    sizes = [group.sm.smCount for group in groups]
+    assert sizes[0] == 4
+    assert sum(sizes) + (rest.sm.smCount if int(rest.type) else 0) == total
+    none_left = wanted_groups(cuda, (total // 2 * 2, 2, 0), (0, 2, 0))
+    assert cuda.code("cuDevSmResourceSplit", 2, whole, 0, none_left) == INVALID_CONFIGURATION
+    assert cuda.code("cuDevSmResourceSplit", 1, whole, 0, wanted_groups(cuda, (3, 2, 0))) != 0
+    assert cuda.code("cuDevSmResourceSplit", 1, whole, 1, wanted_groups(cuda, (2, 2, 0))) == 1
+    others, _ = cuda.cuDevSmResourceSplit(1, whole, 0, wanted_groups(cuda, (4, 2, 0)))
+    assert cuda.code("cuDevResourceGenerateDesc", [groups[0], others[0]], 2) == INVALID_CONFIGURATION
+    green = cuda.cuGreenCtxCreate(cuda.cuDevResourceGenerateDesc([groups[0]], 1), cuda.device, DEFAULT_STREAM)
+    kind = cuda.driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    assert cuda.cuGreenCtxGetDevResource(green, kind).sm.smCount == 4

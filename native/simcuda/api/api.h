@@ -9,6 +9,12 @@ CUresult context_retain(int device, struct sim_context **out); /* the device's p
 CUresult context_release(int device, int reset);
 CUresult context_new(int device, unsigned flags, struct sim_context **out);
 
+/* multiprocessors.c */
+struct sim_resources {
+    unsigned multiprocessors;
+};
+void resource_describe(CUdevResource *resource, int device, unsigned multiprocessors);
+
 /* coredump.c */
 void dump_settings_begin(struct sim_context *context); /* of a new context */
 

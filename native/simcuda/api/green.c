@@ -6,7 +6,6 @@
  * Source: the driver's documentation of cuGreenCtxCreate, cuCtxFromGreenCtx, cuStreamGetCtx_v2, cuCtxRecordEvent and
  * cuCtxWaitEvent. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/exports.h"
 #include "context/context.h"
@@ -14,15 +13,9 @@
 #include "api/work/work.h"
 #include "api/api.h"
 
-#define MIN_PARTITION 2 /* multiprocessors */
-
 struct sim_green {
     uint32_t magic;
     struct sim_context *context;
-    unsigned multiprocessors;
-};
-
-struct sim_resources {
     unsigned multiprocessors;
 };
 
@@ -68,19 +61,12 @@ static void close_context(struct sim_context *context) {
     context_release(context->device, 0);
 }
 
-static void describe(CUdevResource *resource, unsigned multiprocessors) {
-    memset(resource, 0, sizeof *resource);
-    resource->type = CU_DEV_RESOURCE_SM;
-    resource->sm.count = multiprocessors;
-    resource->sm.min_partition = resource->sm.alignment = MIN_PARTITION;
-}
-
-static CUresult report(CUdevResource *resource, int type, unsigned multiprocessors) {
+static CUresult report(CUdevResource *resource, int type, int device, unsigned multiprocessors) {
     if (!resource)
         return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_DEV_RESOURCE_SM)
         return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    describe(resource, multiprocessors);
+    resource_describe(resource, device, multiprocessors);
     return CUDA_SUCCESS;
 }
 
@@ -88,55 +74,28 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, int ty
     int index;
     SIM_ENTER();
     CUresult result = device_of(device, &index);
-    return result ? result : report(resource, type, (unsigned)sim.params.device[index].multiprocessors);
+    return result ? result : report(resource, type, index, (unsigned)sim.params.device[index].multiprocessors);
 }
 
 CUresult cuCtxGetDevResource(CUcontext context, CUdevResource *resource, int type) {
     SIM_ENTER();
     if (!context_is_valid(context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    return report(resource, type,
+    return report(resource, type, context->device,
                   context->green ? context->green->multiprocessors
                                  : (unsigned)sim.params.device[context->device].multiprocessors);
 }
 
 CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *resource, int type) {
     SIM_ENTER();
-    return is_green(green) ? report(resource, type, green->multiprocessors) : CUDA_ERROR_INVALID_CONTEXT;
+    return is_green(green) ? report(resource, type, green->context->device, green->multiprocessors)
+                           : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult sim_cuStreamGetDevResource(CUstream fallback, CUstream handle, CUdevResource *resource, int type) {
     struct sim_stream *stream;
     CUresult result = stream_resolve(handle, fallback, &stream);
     return result ? result : cuCtxGetDevResource(stream->context, resource, type);
-}
-
-CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned *count, const CUdevResource *all,
-                                     CUdevResource *rest, unsigned flags, unsigned minimum) {
-    unsigned each =
-        minimum < MIN_PARTITION ? MIN_PARTITION : (minimum + MIN_PARTITION - 1) / MIN_PARTITION * MIN_PARTITION;
-    SIM_ENTER();
-    if (!count || !all || all->type != CU_DEV_RESOURCE_SM || flags || each > all->sm.count)
-        return CUDA_ERROR_INVALID_VALUE;
-    unsigned most = all->sm.count / each;
-    *count = groups && *count < most ? *count : most;
-    for (unsigned i = 0; groups && i < *count; i++)
-        describe(&groups[i], each);
-    if (rest)
-        describe(rest, all->sm.count - *count * each);
-    return CUDA_SUCCESS;
-}
-
-/* No call of the interface frees a description. */
-CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource *resources, unsigned count) {
-    SIM_ENTER();
-    if (!description || !resources || !count)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!(*description = calloc(1, sizeof **description)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    for (unsigned i = 0; i < count; i++)
-        (*description)->multiprocessors += resources[i].sm.count;
-    return CUDA_SUCCESS;
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc description, CUdevice device, unsigned flags) {

@@ -93,6 +93,7 @@ typedef struct {
     X(CUDA_ERROR_TIMEOUT, 909, "wait operation timed out")                                                             \
     X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910, "the graph update was not performed because it included changes")     \
     X(CUDA_ERROR_INVALID_RESOURCE_TYPE, 914, "invalid resource type")                                                  \
+    X(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, 915, "invalid resource configuration")                                \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
 enum {
@@ -205,7 +206,11 @@ enum { CU_PROC_FOUND, CU_PROC_NOT_FOUND, CU_PROC_VERSION_TOO_OLD };
 enum { CU_DEV_RESOURCE_SM = 1 };
 typedef struct CUdevResource {
     int type;
-    unsigned char padding[92];
+    struct {
+        unsigned device; /* and 1; 0: no resource of this driver */
+        unsigned split;  /* number of the split that made the resource; 0: none */
+        unsigned char unused[84];
+    } internal;
     union {
         struct {
             unsigned count, min_partition, alignment, flags;
@@ -215,6 +220,10 @@ typedef struct CUdevResource {
     struct CUdevResource *next;
 } CUdevResource;
 typedef struct sim_resources *CUdevResourceDesc;
+
+typedef struct {
+    unsigned count, coscheduled, preferred_coscheduled, flags, locality_domain, reserved[11];
+} CU_DEV_SM_RESOURCE_GROUP_PARAMS;
 
 typedef struct {
     CUhostFn function;
