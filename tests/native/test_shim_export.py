@@ -172,6 +172,64 @@ def test_memory_for_RDMA_stays_where_a_module_may_register_it(
     assert (process.page.report.allocated, process.page.report.unmovable) == (8 * MIB, 4 * MIB)
 
 
+TEAM = """
+import os
+team, data = c_uint64(), os.urandom(4 << 20)
+assert cuda.cuMulticastCreate(byref(team), (c_uint64 * 4)(1, 16 << 20, 0, 0)) == 0  # for one device
+assert cuda.cuMulticastAddDevice(team, 0) == 0
+
+def bind_memory(handle, at, size):
+    return cuda.cuMulticastBindMem(team, c_size_t(at), c_uint64(handle), c_size_t(0), c_size_t(size), c_uint64(0))
+
+def bind_address(address, at, size):
+    return cuda.cuMulticastBindAddr(team, c_size_t(at), c_uint64(address), c_size_t(size), c_uint64(0))
+
+code, address, handle = segment()
+assert (code or write(address, data)) == 0
+"""
+
+
+def start_member(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedClient:
+    """Return a client of mode "swap" in its turn, with a segment and a multicast object without memory."""
+    (machine.root / "multicast").write_text("[device]\nmulticast = 1\n")
+    client, process = machine.new_client(
+        coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_SIM_CONFIG=str(machine.root / "multicast")
+    )
+    process.open(1)
+    for code in (TOOLS, SHAREABLE, TEAM):
+        client.run(code)
+    return client, process
+
+
+@pytest.mark.parametrize("call", ["bind_memory(handle, 0, 4 << 20)", "bind_address(address, 0, 4 << 20)"])
+def test_evicted_memory_comes_back_for_a_multicast_object_and_stays(
+    machine: NativeHost, coordinator: ScriptedCoordinator, call: str
+) -> None:
+    client, process = start_member(machine, coordinator)
+    evict(process, 1)
+    client.start(call)
+    assert client.is_running()
+    process.open(2)
+    assert client.result() == 0
+    assert process.page.report.unmovable == 4 * MIB
+    evict(process, 2, left=4 * MIB)
+    process.open(3)
+    assert client.run("has_data(address, data)")
+    assert client.run("cuda.cuMulticastUnbind(team, 0, c_size_t(0), c_size_t(4 << 20))") == 0
+    assert client.run("release(handle) or unmap(address, 4 << 20) or release(team.value)") == 0
+    assert (process.page.report.allocated, process.page.report.unmovable) == (0, 0)
+
+
+@pytest.mark.parametrize("call", ["bind_memory(handle, 1, 4 << 20)", "bind_address(address, 0, 32 << 20)"])
+def test_memory_that_a_multicast_object_refuses_still_moves(
+    machine: NativeHost, coordinator: ScriptedCoordinator, call: str
+) -> None:
+    client, process = start_member(machine, coordinator)
+    assert client.run(call) == 1
+    assert process.page.report.unmovable == 0
+    evict(process, 1)
+
+
 BINDS = {
     "cuMulticastBindMem": "c_uint64(5), c_size_t(0), handle, c_size_t(0), size, c_uint64(0)",
     "cuMulticastBindMem_v2": "c_uint64(5), 0, c_size_t(0), handle, c_size_t(0), size, c_uint64(0)",

@@ -1,46 +1,8 @@
-/* Parts of the interface that the simulated devices do not have: multicast objects, the linker of machine code, and
- * messages in the driver's log. */
+/* Parts of the interface that the simulated devices do not have: the linker of machine code, and messages in the
+ * driver's log. */
 #include <stdio.h>
 
 #include "base/exports.h"
-
-/* The attribute 132 of the devices is 0. */
-static CUresult without_multicast(void) {
-    SIM_ENTER();
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const void *properties) {
-    (void)handle, (void)properties;
-    return without_multicast();
-}
-
-CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device) {
-    (void)handle, (void)device;
-    return without_multicast();
-}
-
-CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t at, CUmemGenericAllocationHandle memory,
-                            size_t offset, size_t bytes, unsigned long long flags) {
-    (void)handle, (void)at, (void)memory, (void)offset, (void)bytes, (void)flags;
-    return without_multicast();
-}
-
-CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t at, CUdeviceptr address, size_t bytes,
-                             unsigned long long flags) {
-    (void)handle, (void)at, (void)address, (void)bytes, (void)flags;
-    return without_multicast();
-}
-
-CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t at, size_t bytes) {
-    (void)handle, (void)device, (void)at, (void)bytes;
-    return without_multicast();
-}
-
-CUresult cuMulticastGetGranularity(size_t *granularity, const void *properties, int option) {
-    (void)granularity, (void)properties, (void)option;
-    return without_multicast();
-}
 
 static CUresult without_linker(void) {
     SIM_ENTER();

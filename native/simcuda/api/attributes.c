@@ -62,6 +62,8 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
         *value = params->compute_major;
     else if (attribute == 76)
         *value = params->compute_minor;
+    else if (attribute == 132)
+        *value = params->multicast;
     else if (attribute == 89)
         *value = params->concurrent_managed_access;
     else

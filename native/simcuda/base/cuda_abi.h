@@ -222,6 +222,12 @@ typedef struct CUdevResource {
 typedef struct sim_resources *CUdevResourceDesc;
 
 typedef struct {
+    unsigned devices;
+    size_t bytes;
+    unsigned long long handle_types, flags;
+} CUmulticastObjectProp;
+
+typedef struct {
     unsigned count, coscheduled, preferred_coscheduled, flags, locality_domain, reserved[11];
 } CU_DEV_SM_RESOURCE_GROUP_PARAMS;
 

@@ -150,6 +150,8 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
         return sscanf(value, "%2d.%2d", &device->compute_major, &device->compute_minor) == 2 ? 0 : -1;
     if (strcmp(key, "concurrent_managed_access") == 0)
         return set_flag(&device->concurrent_managed_access, value);
+    if (strcmp(key, "multicast") == 0)
+        return set_flag(&device->multicast, value);
     if (strcmp(key, "keeps_unused") == 0)
         return set_flag(&device->keeps_unused, value);
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)

@@ -7,7 +7,7 @@
 
 #define SIM_MAX_DEVICES 16 /* MIG slices included */
 #define SIM_PATH 256
-#define SIM_LAYOUT 8 /* of the shared file; part of its default name, so that versions use different files */
+#define SIM_LAYOUT 9 /* of the shared file; part of its default name, so that versions use different files */
 
 /* Calls of virtual memory management that take time. */
 enum sim_vmm_call { VMM_CREATE, VMM_MAP, VMM_SET_ACCESS, VMM_UNMAP, VMM_RELEASE, SIM_VMM_CALLS };
@@ -32,6 +32,7 @@ struct sim_device_params {
     int multiprocessors;
     int compute_major, compute_minor;
     int concurrent_managed_access; /* 0: unified memory takes room on the device like ordinary memory */
+    int multicast;                 /* 1: multicast objects exist */
     int keeps_unused;              /* 1: memory that a prefetch has moved to the host does not count as free */
     int parent;                    /* of a MIG slice: the index of its device; -1: no slice */
     int slices;                    /* of a device in MIG mode: the number of its slices, which come after it */

@@ -33,6 +33,7 @@ enum {
     MAGIC_GREEN,
     MAGIC_CONDITION,
     MAGIC_NODE,
+    MAGIC_MULTICAST,
     MAGIC_USER_OBJECT /* the last one, which handles.c relies on */
 };
 /* SIM_LOCKED: calls wait until the process is unlocked (checkpoint/service.c). */

@@ -57,6 +57,11 @@ static int place_in_file(struct sim_physical *physical) {
     return 0;
 }
 
+struct sim_physical *physical_of(CUmemGenericAllocationHandle handle) {
+    struct sim_physical *physical = (struct sim_physical *)handle;
+    return sim_is_object(physical) && physical->magic == MAGIC_PHYSICAL && physical->handles ? physical : NULL;
+}
+
 static struct sim_physical *new_physical(int device, uint64_t bytes) {
     struct sim_physical *physical = object_get(MAGIC_PHYSICAL, sizeof *physical);
     if (!physical)

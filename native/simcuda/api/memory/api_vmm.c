@@ -14,12 +14,6 @@ static int is_granular(uint64_t value) {
     return value % VMM_GRANULARITY == 0;
 }
 
-/* alloc_lock is held. NULL if the handle has been released as often as it was created and retained. */
-static struct sim_physical *physical_of(CUmemGenericAllocationHandle handle) {
-    struct sim_physical *physical = (struct sim_physical *)handle;
-    return sim_is_object(physical) && physical->magic == MAGIC_PHYSICAL && physical->handles ? physical : NULL;
-}
-
 static int is_host_location(const CUmemLocation *location) {
     return location->type >= CU_MEM_LOCATION_HOST && location->type <= CU_MEM_LOCATION_NUMA_HERE;
 }
@@ -85,8 +79,14 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
 /* Without handles the memory lives on while it is mapped. */
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     SIM_ENTER();
+    struct sim_physical *list = NULL;
     alloc_lock();
-    struct sim_physical *physical = physical_of(handle), *list = NULL;
+    if (multicast_release(handle, &list)) {
+        alloc_unlock();
+        vmm_destroy(list);
+        return CUDA_SUCCESS;
+    }
+    struct sim_physical *physical = physical_of(handle);
     if (!physical) {
         alloc_unlock();
         return CUDA_ERROR_INVALID_VALUE;
@@ -126,7 +126,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Memory can only be mapped as a whole, as on an H200 (tests/driver_facts). */
+/* Memory can only be mapped as a whole, as on an H200 (tests/driver_facts). A multicast object cannot be mapped. */
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     SIM_ENTER();
@@ -134,7 +134,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
         return CUDA_ERROR_INVALID_VALUE;
     alloc_lock();
     struct sim_physical *physical = physical_of(handle);
-    CUresult result = !physical                            ? CUDA_ERROR_INVALID_VALUE
+    CUresult result = multicast_of(handle)                 ? CUDA_ERROR_NOT_SUPPORTED
+                      : !physical                          ? CUDA_ERROR_INVALID_VALUE
                       : offset || bytes != physical->bytes ? CUDA_ERROR_NOT_SUPPORTED
                                                            : vmm_map(address, bytes, physical);
     int device = result ? 0 : physical->device;
@@ -223,8 +224,11 @@ CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle ha
         return CUDA_ERROR_NOT_SUPPORTED;
     alloc_lock();
     struct sim_physical *physical = physical_of(handle);
+    int is_multicast = multicast_of(handle) != NULL;
     int file = physical && physical->inode ? fcntl(physical->file, F_DUPFD_CLOEXEC, 0) : -1;
     alloc_unlock();
+    if (is_multicast)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (file >= 0)
         *(int *)out = file;
     return file >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
