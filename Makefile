@@ -36,7 +36,7 @@ help:
 	@echo 'make lab  [DEVICE=gpu]   JupyterLab with the shared-GPU kernel'
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make nightly             all tests at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
-	@echo 'make test-frameworks     PyTorch and Numba on the simulated device (`make frameworks` downloads 900 MB)'
+	@echo 'make test-frameworks     PyTorch and Numba on the simulated device (`make frameworks` downloads 1.1 GB)'
 	@echo 'make suites              tests of CUDA for Python, Numba, PyTorch, Triton, CuPy and JAX, which `make nightly` compares'
 	@echo 'make test-gpu            the tests on a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with random input (in `make test`: a short form of both)'

@@ -73,12 +73,21 @@ class FrameworkHost(SystemHost):
     def __init__(self, folder: Path, memory: int = 1024 * MIB) -> None:
         super().__init__(folder, memory)
 
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the environment of a shell whose programs may load compiled kernels, which compute nothing."""
+        return super().environment(**{"GPUSHARE_SIM_KERNEL_NS": "20000", **more})
+
     def start_coordinator(self, *options: str, **more: str) -> None:
         """Start a coordinator that stays without clients, because a framework takes long to start on a busy machine."""
         super().start_coordinator("--exit-after", "0", *options, **more)
 
     def torch(self, client: str, mode: str = "", quota: str = "", **more: str) -> GpuProgram:
-        """Start a PyTorch program of a client in a memory mode, or without the shim if `mode` is empty."""
+        """Start a PyTorch program of a client in a memory mode, or without the shim if `mode` is empty.
+
+        Kernels that the program compiles are kept in this host's folder.
+        """
+        more |= {"TRITON_LIBCUDA_PATH": str(simulated_driver().parent)}
+        more |= {name: str(self.folder / "cache") for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
         if mode:
             more |= {"GPUSHARE_MEMORY_MODE": mode, "LD_LIBRARY_PATH": str(STAND_INS)}
             env = self.client_environment(client, quota, **more)

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 
 import torch
+import torch._inductor.metrics
 
 MIB = 1 << 20
 IS_NATIVE = torch.cuda.get_allocator_backend() == "native"  # not cudaMallocAsync
@@ -200,15 +201,21 @@ def profile() -> None:
 
 
 def compiled_training() -> None:
-    """Run a training by the backends of torch.compile that make no kernels. The losses are undefined."""
-    for backend in "aot_eager", "cudagraphs":
+    """Run a training by the backends of torch.compile. The losses are undefined.
+
+    The last two make kernels by Triton, and "reduce-overhead" records them in graphs.
+    """
+    made = torch._inductor.metrics.generated_kernel_count
+    for how in *({"backend": name} for name in ("aot_eager", "cudagraphs", "inductor")), {"mode": "reduce-overhead"}:
+        torch._dynamo.reset()
         model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)).cuda()
-        step = torch.compile(model, backend=backend)
+        step = torch.compile(model, **how)
         optimiser = torch.optim.SGD(model.parameters())
         for _ in range(5):
             optimiser.zero_grad()
             step(torch.zeros(8, 64, device="cuda")).sum().backward()
             optimiser.step()
+    assert torch._inductor.metrics.generated_kernel_count > made
     copy = torch.compile(torch.clone, backend="aot_eager")
     assert has(copy(contents(MIB, 4).cuda()), 4)
 
