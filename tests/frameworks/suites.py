@@ -30,7 +30,6 @@ class Suite:
     revision: str = ""
     sources: tuple[str, ...] = ()  # folders and files of the repository
     folder: str = "."  # of the tests, in the repository
-    has_settings: bool = False  # the tests need the repository's settings of pytest
     left_out: str = ""  # by a part of the name, as of the option -k
     deselected: str = ""  # one test
     needs_pytorch: bool = False
@@ -179,7 +178,6 @@ SUITES = {
         seconds=600,
         sources=("cuda_bindings/tests", "cuda_python_test_helpers"),
         folder="cuda_bindings/tests",
-        has_settings=True,
         **CUDA_PYTHON,
     ),
     "cuda-core": Suite(
@@ -189,9 +187,8 @@ SUITES = {
         seconds=1200,
         sources=("cuda_core/tests", "cuda_python_test_helpers"),
         folder="cuda_core/tests",
-        has_settings=True,
         # The test passes if the machine is busy between two launches, which compute nothing.
-        deselected="tests/test_event.py::test_timing_success",
+        deselected="test_event.py::test_timing_success",
         **CUDA_PYTHON,
     ),
     "pytorch": Suite(
@@ -293,7 +290,8 @@ def arguments(name: str) -> list[str]:
     """Return the arguments of pytest that select a suite's tests, without this repository's settings of pytest."""
     suite = SUITES[name]
     return [
-        *([] if suite.has_settings else ["-c/dev/null", "--rootdir=."]),
+        "-c/dev/null",
+        "--rootdir=.",
         *(["-k", f"not ({suite.left_out})"] if suite.left_out else []),
         *([f"--deselect={suite.deselected}"] if suite.deselected else []),
         *([] if suite.repository else ["--pyargs"]),
