@@ -1,17 +1,17 @@
-"""Comparison of the results of other projects' own tests without the shim and in each memory mode."""
+"""Comparison of the results of other projects' own tests without the shim and under it."""
 
 from __future__ import annotations
 
-import subprocess
-from xml.etree import ElementTree
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from ..driver_facts.harness import simulated_driver
 from . import conftest, suites
+from .comparison import MAX_UNKNOWN, TEST_SECONDS, Outcomes, differences, run_tests, write_outcomes
 from .conftest import MODES, PROGRAMS, FrameworkHost
-
-TEST_SECONDS = 60  # limit of one test: some wait without end for a kernel, and no kernel is computed
 
 
 @pytest.fixture(autouse=True)
@@ -19,32 +19,24 @@ def frameworks() -> None:
     """Replace the fixture that requires PyTorch, which one suite needs."""
 
 
-def passed(host: FrameworkHost, name: str, mode: str) -> set[str]:
-    """Run a suite in a memory mode, or without the shim if `mode` is empty, and return the passed tests."""
+def run_suite(host: FrameworkHost, name: str, mode: str) -> Outcomes:
+    """Run a suite, whose report stays in the folder of the suite."""
     suite = suites.SUITES[name]
-    report = host.folder / "report.xml"
     driver, libraries = simulated_driver().parent, suites.library_path(name)
-    more = {"GPUSHARE_SIM_KERNEL_NS": "20000", "PYTHONPATH": str(PROGRAMS)}
-    more |= suites.variables(name, host.folder / "cache", driver)
+    more = {"PYTHONPATH": str(PROGRAMS), **suites.variables(name, host.folder / "cache", driver)}
     if mode:
         more |= {"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {}
         env = host.client_environment(name, GPUSHARE_MEMORY_MODE=mode, **more)
     else:
         env = host.environment(LD_LIBRARY_PATH=":".join([*libraries, str(driver)]), **more)
-    options = ["-q", "-n", "1", "-p", "no:cacheprovider", "-p", "suites_plugin", f"--junitxml={report}"]
-    options += [f"--timeout={TEST_SECONDS}", "--timeout-method=thread", "-o", "consider_namespace_packages=true"]
-    done = subprocess.run(
-        [suites.python(name), "-m", "pytest", *options, *suites.arguments(name)],
-        env=env,
-        cwd=suites.source(name) / suite.folder if suite.repository else host.folder,
-        capture_output=True,
-        text=True,
-        timeout=suite.seconds,
+    return run_tests(
+        [suites.python(name), "-m", "pytest", *suites.arguments(name)],
+        env,
+        suites.source(name) / suite.folder if suite.repository else host.folder,
+        suites.FOLDER / name / f"{mode or 'bare'}.xml",
+        TEST_SECONDS,
+        suite.seconds,
     )
-    assert report.exists(), done.stdout + done.stderr
-    cases = ElementTree.parse(report).iter("testcase")
-    report.unlink()
-    return {f"{case.get('classname')}.{case.get('name')}" for case in cases if len(case) == 0}
 
 
 @pytest.mark.nightly
@@ -55,14 +47,73 @@ def passed(host: FrameworkHost, name: str, mode: str) -> set[str]:
         for name, suite in suites.SUITES.items()
     ],
 )
-def test_a_suite_passes_the_same_tests_without_the_shim_and_in_each_mode(host: FrameworkHost, name: str) -> None:
+def test_a_suite_passes_the_same_tests_without_the_shim_and_under_it(host: FrameworkHost, name: str) -> None:
     reason = suites.problem(name)
     if suites.SUITES[name].needs_pytorch:
         reason = reason or conftest.problem()
     if reason:
         pytest.skip(reason)
-    without_shim = passed(host, name, "")
-    assert len(without_shim) >= suites.SUITES[name].min_passed
-    for mode in MODES[1:]:
-        with_shim = passed(host, name, mode)
-        assert (without_shim - with_shim, with_shim - without_shim) == (set(), set()), mode
+    outcomes = {mode or "bare": run_suite(host, name, mode) for mode in MODES}
+    write_outcomes(suites.FOLDER / name / "outcomes.json", outcomes)
+    bare = outcomes.pop("bare")
+    assert len(bare.passed) >= suites.SUITES[name].min_passed
+    found = {run: differences(bare, outcome) for run, outcome in outcomes.items()}
+    assert not any(found.values()), found
+
+
+TESTS = """
+import threading, pytest
+
+def test_passes():
+    pass
+
+def test_fails():
+    assert False
+
+@pytest.mark.parametrize("kind", ["a/b::c"])
+def test_never_ends(kind):
+    threading.Event().wait()
+
+def test_ends_the_process():
+    import os
+    os._exit(1)
+
+def test_passes_in_the_third_process():
+    pass
+"""
+
+
+@pytest.mark.timeout(400)
+def test_a_test_over_its_limit_is_told_from_a_failed_test(tmp_path: Path) -> None:
+    (tmp_path / "test_them.py").write_text(TESTS)
+    outcomes = run_tests(
+        [sys.executable, "-m", "pytest", "-c/dev/null", "--rootdir=.", "test_them.py"],
+        os.environ | {"PYTHONPATH": str(PROGRAMS)},
+        tmp_path,
+        tmp_path / "report.xml",
+        5.0,
+        300.0,
+    )
+    assert outcomes == Outcomes(
+        ["test_them.test_passes", "test_them.test_passes_in_the_third_process"],
+        ["test_them.test_never_ends[a/b::c]"],
+    )
+
+
+def test_a_test_over_its_limit_in_one_run_is_no_difference() -> None:
+    bare = Outcomes(["fast", "slow"], ["endless"])
+    assert differences(bare, Outcomes(["fast"], ["endless", "slow"])) == {}
+    assert differences(Outcomes(["fast"], ["slow"]), Outcomes(["fast", "slow"], [])) == {}
+
+
+def test_tests_that_pass_in_one_run_are_differences() -> None:
+    assert differences(Outcomes(["both", "first"], []), Outcomes(["both", "second"], [])) == {
+        "passed in the first run only": ["first"],
+        "passed in the second run only": ["second"],
+    }
+
+
+def test_many_tests_over_their_limit_are_a_difference() -> None:
+    slow = [f"slow {number}" for number in range(MAX_UNKNOWN + 1)]
+    assert differences(Outcomes(slow, []), Outcomes([], slow)) == {"over the limit": slow}
+    assert differences(Outcomes([], slow), Outcomes([], slow)) == {}

@@ -1,8 +1,11 @@
 """Plugin of pytest with the parts that the tests of other projects require and their packages do not have."""
 
 import importlib.util
+from pathlib import Path
 
 import pytest
+import pytest_timeout
+from _pytest.junitxml import mangle_test_address
 
 if importlib.util.find_spec("jax_plugins"):  # JAX requires the files of a card, and NVIDIA's own libraries
     import jax_plugins.xla_cuda13
@@ -16,3 +19,17 @@ if importlib.util.find_spec("jax_plugins"):  # JAX requires the files of a card,
 def initialize_from_pytest_config(request):
     """Set the attribute that Numba's own tests read."""
     request.cls._dump_failed_filechecks = False
+
+
+_end_process = pytest_timeout.timeout_timer
+
+
+def _record_and_end(item, settings):
+    """Write the test's name, as the report has it, beside the report, and end the process."""
+    report = Path(item.config.option.xmlpath)
+    with report.with_suffix(".limit").open("a") as names:
+        names.write(".".join(mangle_test_address(item.nodeid)) + "\n")
+    _end_process(item, settings)
+
+
+pytest_timeout.timeout_timer = _record_and_end
