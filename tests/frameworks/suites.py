@@ -38,6 +38,7 @@ class Suite:
     opened: tuple[str, ...] = ()
     libraries: str = ""  # folder of NVIDIA's libraries that run as they are
     headers: str = ""  # folder of CUDA, for programs that compile
+    runs_contended: bool = False  # also beside a rival, and with a quota
 
 
 CUDA_PYTHON = {
@@ -176,6 +177,7 @@ SUITES = {
         [f"test_{name}.py" for name in BINDINGS_FILES],
         min_passed=200,
         seconds=600,
+        runs_contended=True,
         sources=("cuda_bindings/tests", "cuda_python_test_helpers"),
         folder="cuda_bindings/tests",
         **CUDA_PYTHON,
@@ -185,6 +187,7 @@ SUITES = {
         ["graph", "memory", *(f"test_{name}.py" for name in CORE_FILES)],
         min_passed=900,
         seconds=1200,
+        runs_contended=True,
         sources=("cuda_core/tests", "cuda_python_test_helpers"),
         folder="cuda_core/tests",
         # The test passes if the machine is busy between two launches, which compute nothing.
@@ -196,6 +199,7 @@ SUITES = {
         ["test_cuda.py"],
         min_passed=75,
         seconds=900,
+        runs_contended=True,
         repository="https://github.com/pytorch/pytorch",
         revision="2236df1770800ffea5697b11b0bb0d910b2e59e1",  # PyTorch 2.6.0
         sources=("test/test_cuda.py",),
@@ -248,6 +252,7 @@ SUITES = {
         [f"numba.cuda.tests.cudadrv.test_{name}" for name in NUMBA_MODULES],
         min_passed=100,
         seconds=300,
+        runs_contended=True,
     ),
 }
 

@@ -4,14 +4,41 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from ..driver_facts.harness import simulated_driver
+from ..support.polling import wait_until
 from . import conftest, suites
 from .comparison import MAX_UNKNOWN, TEST_SECONDS, Outcomes, differences, run_tests, write_outcomes
-from .conftest import MODES, PROGRAMS, FrameworkHost
+from .conftest import MIB, MODES, PROGRAMS, FrameworkHost
+
+RIVAL_BYTES = 500 * MIB  # of a device of 1 GiB
+QUOTA = "memory=512MiB"
+
+
+@dataclass(frozen=True)
+class Company:
+    """Conditions of a run: a memory mode, or none without the shim, a rival that keeps taking turns, and a quota."""
+
+    mode: str = ""
+    rival: bool = False
+    quota: str = ""
+
+    @property
+    def name(self) -> str:
+        return "-".join([self.mode or "bare", *["rival"] * self.rival, *["quota"] * bool(self.quota)])
+
+
+ALONE = [Company(mode) for mode in MODES[1:]]
+CONTENDED = [Company(mode, *how) for how in ((True, ""), (False, QUOTA)) for mode in ("unified", "swap")]
+
+
+def companies(name: str) -> list[Company]:
+    return [*ALONE, *(CONTENDED if suites.SUITES[name].runs_contended else [])]
 
 
 @pytest.fixture(autouse=True)
@@ -19,31 +46,38 @@ def frameworks() -> None:
     """Replace the fixture that requires PyTorch, which one suite needs."""
 
 
-def run_suite(host: FrameworkHost, name: str, mode: str) -> Outcomes:
+def run_suite(host: FrameworkHost, name: str, company: Company) -> Outcomes:
     """Run a suite, whose report stays in the folder of the suite."""
     suite = suites.SUITES[name]
     driver, libraries = simulated_driver().parent, suites.library_path(name)
     more = {"PYTHONPATH": str(PROGRAMS), **suites.variables(name, host.folder / "cache", driver)}
-    if mode:
+    if company.mode:
         more |= {"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {}
-        env = host.client_environment(name, GPUSHARE_MEMORY_MODE=mode, **more)
+        env = host.client_environment(name, company.quota, GPUSHARE_MEMORY_MODE=company.mode, **more)
     else:
         env = host.environment(LD_LIBRARY_PATH=":".join([*libraries, str(driver)]), **more)
-    return run_tests(
+    rival = host.rival(company.mode, RIVAL_BYTES) if company.rival else None
+    outcomes = run_tests(
         [suites.python(name), "-m", "pytest", *suites.arguments(name)],
         env,
         suites.source(name) / suite.folder if suite.repository else host.folder,
-        suites.FOLDER / name / f"{mode or 'bare'}.xml",
+        suites.FOLDER / name / f"{company.name}.xml",
         TEST_SECONDS,
         suite.seconds,
     )
+    if rival:
+        ended = time.monotonic_ns()
+        wait_until(lambda: host.worked_since(ended, rival))
+        rival.stop()
+        rival.end()
+    return outcomes
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.timeout(len(MODES) * suite.seconds + 60))
+        pytest.param(name, marks=pytest.mark.timeout((1 + len(companies(name))) * suite.seconds + 60))
         for name, suite in suites.SUITES.items()
     ],
 )
@@ -53,7 +87,7 @@ def test_a_suite_passes_the_same_tests_without_the_shim_and_under_it(host: Frame
         reason = reason or conftest.problem()
     if reason:
         pytest.skip(reason)
-    outcomes = {mode or "bare": run_suite(host, name, mode) for mode in MODES}
+    outcomes = {company.name: run_suite(host, name, company) for company in [Company(), *companies(name)]}
     write_outcomes(suites.FOLDER / name / "outcomes.json", outcomes)
     bare = outcomes.pop("bare")
     assert len(bare.passed) >= suites.SUITES[name].min_passed
