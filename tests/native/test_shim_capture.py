@@ -7,6 +7,7 @@ import pytest
 from ..support import tier
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .test_shim_transfer_failures import faulty_driver
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 UNSUPPORTED, INVALIDATED, IMPLICIT = 900, 901, 906
@@ -223,3 +224,35 @@ def test_the_end_of_a_graph_leaves_captures_of_other_threads_valid(
     assert client.run(CAPTURE.format(GLOBAL)) == 0
     assert client.run("in_other_thread(lambda: cuda.cuGraphExecDestroy(graph_exec))") == 0
     assert client.run(END) == 0
+
+
+@pytest.mark.parametrize("mode", ["unified", "swap"])
+@pytest.mark.parametrize("call", ["cuEventCreate", "cuEventRecord"])
+def test_a_free_without_an_event_leaves_a_capture_valid_that_begins_meanwhile(
+    machine: NativeHost, coordinator: ScriptedCoordinator, mode: str, call: str
+) -> None:
+    """The capture begins before the driver would run a wait for the stream, and the memory is released after the turn.
+
+    The work of the stream is unfinished until the free has returned.
+    """
+    library = str(faulty_driver().parent)
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode, LD_LIBRARY_PATH=library)
+    process.open(1)
+    client.run(SETUP + "; memory = cuda.alloc(3 << 20, 'cuMemAllocAsync', c_void_p(one))[1]; codes = []")
+    client.run("cuda.hold(one)")
+    client.run(
+        f"cuda.library.faulty_next(b'{call}', 0, 1, 2); cuda.library.faulty_hold_in(b'before_cuStreamSynchronize')"
+    )
+    client.run(
+        "thread = in_thread(lambda: codes.append((cuda.make_current(), "
+        "cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one)))[1]))"
+    )
+    client.run("while not codes and cuda.library.faulty_hold(-1) == 1: pass")
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    client.run("cuda.library.faulty_hold(0); thread.join()")
+    assert client.run("codes") == [0]
+    assert client.run(END) == 0
+    client.run("cuda.release()")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    process.drain(1)
+    wait_until(lambda: process.page.report.allocated == 0)

@@ -4,7 +4,8 @@
  * pool, as in the driver, and serves later allocations (reuse.c). All freed memory is released before other memory of the
  * program is evicted, and before an allocation is refused.
  *
- * A free without an event waits for the end of the turn, because a capture has kept cuMemFree from waiting. */
+ * A free without an event waits for the end of the turn: a capture has kept cuMemFree from waiting, or the driver has
+ * refused the event. A wait for the stream would end a capture that the stream begins meanwhile. */
 #include "memory/freed/freed.h"
 #include "memory/freed/freed_list.h"
 
@@ -91,21 +92,16 @@ CUresult deferred_add(const struct entry *entry, CUstream stream) {
     release->stream = ordering_stream(stream);
     queries_lock();
     bool is_captured = touches_capture(stream); /* since the caller's own check */
-    CUresult result = is_captured ? CUDA_SUCCESS : record_event(release, stream);
+    bool has_event = !is_captured && record_event(release, stream) == CUDA_SUCCESS;
+    CUresult result = is_captured || has_event ? CUDA_SUCCESS : REAL(cuStreamQuery)(stream);
     queries_unlock();
-    if (is_captured && release->event)
-        REAL(cuEventDestroy_v2)(release->event);
-    if (result == CUDA_SUCCESS) {
-        (is_captured ? add_after_turn : add)(release);
-        return result;
-    }
-    result = REAL(cuStreamSynchronize)(stream);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
         destroy(release);
         return result;
     }
-    pool_figures_keep(entry->pool, entry->bytes);
-    free_now(release);
+    if (!has_event && release->event)
+        REAL(cuEventDestroy_v2)(release->event);
+    (has_event ? add : add_after_turn)(release);
     return CUDA_SUCCESS;
 }
 
