@@ -53,6 +53,26 @@ def test_preallocation_of_a_framework_gets_no_pages(machine: NativeHost, coordin
     assert device_used(machine) == before
 
 
+def test_large_memory_below_a_quarter_of_the_device_gets_its_pages(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """The pages come at once in the turn, and with the next turn for memory from outside of a turn.
+
+    No page is written, so the memory takes nothing of the host.
+    """
+    client, process = machine.new_client(coordinator, GPUSHARE_SIM_MEMORY="8GiB")
+    client.run("context = cuda.cuCtxSynchronize(); early = cuda.alloc(1200 << 20)[1]")
+    before = device_used(machine)
+    process.open(1)
+    assert client.run("cuda.spin(), cuda.cuCtxSynchronize()") == [0, 0]
+    assert device_used(machine) - before == 1200 * MIB
+    assert client.run("cuda.alloc(1536 << 20)[0], cuda.cuCtxSynchronize()") == [0, 0]
+    assert device_used(machine) - before == (1200 + 1536) * MIB
+    assert client.run("cuda.alloc(2050 << 20)[0], cuda.cuCtxSynchronize()") == [0, 0]
+    assert device_used(machine) - before == (1200 + 1536) * MIB
+    assert int(client.run("open('/proc/self/statm').read().split()[1]")) * 4096 < 1 << 30
+
+
 def test_memory_of_an_offline_client_gets_its_pages_at_the_first_use(
     process: ProcessConnection, used_by: Measure
 ) -> None:
