@@ -121,8 +121,8 @@ def test_passes_in_the_third_process():
 def test_a_test_over_its_limit_is_told_from_a_failed_test(tmp_path: Path) -> None:
     (tmp_path / "test_them.py").write_text(TESTS)
     outcomes = run_tests(
-        [sys.executable, "-m", "pytest", "-c/dev/null", "--rootdir=.", "test_them.py"],
-        os.environ | {"PYTHONPATH": str(PROGRAMS)},
+        [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "pytest_timeout", "-c/dev/null", "--rootdir=.", "."],
+        os.environ | {"PYTHONPATH": str(PROGRAMS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         tmp_path,
         tmp_path / "report.xml",
         5.0,
