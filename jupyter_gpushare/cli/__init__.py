@@ -29,6 +29,7 @@ COMMANDS = {
         "..cluster.node.node_agent",
         "start kernels on this host for a Jupyter server elsewhere (for engines)",
     ),
+    "cluster": ("..cluster_daemon.app", "run the daemon that chooses nodes for the Jupyter servers of this host"),
     "kernelspec": (".kernelspec", "install, list or remove shared variants of kernels"),
     "doctor": (".doctor.main", "check GPU sharing on this machine, and suggest remedies"),
     "demo": ("..demo", "share one device among three notebooks, with a report"),

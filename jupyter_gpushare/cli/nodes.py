@@ -10,10 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ..cluster.settings import GpuShareCluster
+from typing import Any
 
 ALL = "all"
 _NODE_SECONDS = 60.0  # for each of several nodes
@@ -45,8 +42,10 @@ def run_on_nodes(node: str, words: Sequence[str]) -> int:
     """Run a command on a node, or on all nodes at the same time. Return the largest exit status."""
     from traitlets import TraitError
 
+    from ..cluster.settings import GpuShareCluster
+
     try:
-        settings = read_settings()
+        settings = GpuShareCluster.from_files()
         nodes = settings.all_nodes if node == ALL else [node]
         if unknown := set(nodes) - set(settings.all_nodes):
             raise ValueError(
@@ -97,17 +96,6 @@ def _content(done: subprocess.CompletedProcess[str]) -> Any:
         return json.loads(done.stdout)
     except ValueError:
         return None
-
-
-def read_settings() -> GpuShareCluster:
-    """Return the settings in the user's and the host's `jupyter_server_config`. Raise TraitError."""
-    from jupyter_core.application import JupyterApp
-
-    from ..cluster.settings import GpuShareCluster
-
-    app = JupyterApp(config_file_name="jupyter_server_config")
-    app.load_config_file()
-    return GpuShareCluster(config=app.config)
 
 
 def _run(command: Sequence[str], name: str) -> int:

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from jupyter_core.application import JupyterApp
 from traitlets import Dict, Enum, List, TraitError, Unicode, validate
 from traitlets.config import Configurable
 
 from .. import units
+from ..wire import address
 
 # Command by which an engine runs the node agent on a node, with the standard streams of the command.
 ENGINES = {
@@ -80,6 +82,25 @@ class GpuShareCluster(Configurable):
         '"0": the start fails at once.',
     )
     start_timeout = Unicode("60s", config=True, help="Time within which a node agent and a kernel must start.")
+    daemon = Unicode(
+        config=True,
+        help="Socket of the cluster daemon that chooses nodes, /path or unix:/path; default: each server chooses.",
+    )
+    placement = Enum(
+        ["spread", "pack", "fgd"], "spread", config=True, help="Strategy by which the cluster daemon chooses nodes."
+    )
+    tenants = Dict(
+        config=True,
+        help="Tenants of the cluster daemon, as in c.GpuShare.tenants. Ceilings hold over all nodes, and a guaranteed "
+        'cell may be a whole node: {"physics": {"groups": ["physics"], "cells": {"node": 2}}}.',
+    )
+
+    @classmethod
+    def from_files(cls) -> GpuShareCluster:
+        """Return the settings in the user's and the host's `jupyter_server_config`. Raise TraitError."""
+        app = JupyterApp(config_file_name="jupyter_server_config")
+        app.load_config_file()
+        return cls(config=app.config)
 
     @validate("engine")
     def _check_engine(self, proposal: dict[str, str]) -> str:
@@ -107,6 +128,13 @@ class GpuShareCluster(Configurable):
                 "from 1024 to 65535"
             )
         return str(proposal["value"])
+
+    @validate("daemon")
+    def _check_daemon(self, proposal: dict[str, Any]) -> str:
+        try:
+            return address.socket_path(proposal["value"]) if proposal["value"] else ""
+        except address.BadAddress as error:
+            raise TraitError(f"GpuShareCluster.daemon: {error}") from None
 
     @validate("orphan_timeout", "node_timeout", "room_timeout", "start_timeout")
     def _check_time(self, proposal: dict[str, Any]) -> str:

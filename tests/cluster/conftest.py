@@ -21,12 +21,14 @@ from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
 from jupyter_gpushare.cluster.channel.messages import ClientRequest, Connection, NodeError, Request, Running, Start
+from jupyter_gpushare.cluster.daemon.messages import ChooseNode, ClusterStatus
 from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address
 from jupyter_gpushare.wire.client import Client, Unreachable
+from jupyter_gpushare.wire.messages import Request as WireRequest
 from jupyter_gpushare.wire.messages import Stop
 
 from ..support.polling import wait_until
@@ -304,3 +306,59 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
         yield made
         made.kill()
     end_nodes_below(folder)
+
+
+class Daemon:
+    """Cluster daemon in a process of its own, with the settings of a folder."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.socket = str(folder / "cluster.sock")
+        self.settings = {**separate_nodes(folder), "daemon": self.socket, **settings}
+        (folder / "jupyter_server_config.json").write_text(json.dumps({"GpuShareCluster": self.settings}))
+        self._env = {**os.environ, "JUPYTER_CONFIG_DIR": str(folder)}
+        self._folder = folder
+        self.start()
+
+    def command(self, *options: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "jupyter_gpushare", "cluster", *options]
+        return subprocess.run(words, env=self._env, capture_output=True, text=True, timeout=WAIT)
+
+    def start(self) -> None:
+        """Start the daemon, and wait until all nodes have answered."""
+        with (self._folder / "daemon.log").open("ab") as log:
+            words = [sys.executable, "-m", "jupyter_gpushare", "cluster"]
+            self.process = subprocess.Popen(words, env=self._env, stdout=log, stderr=log)
+        wait_until(lambda: not any(node["message"] for node in self.nodes().values()), WAIT)
+
+    def nodes(self) -> dict[str, Any]:
+        """Return what the daemon knows of each node, with a message before its first answer."""
+        try:
+            return {node["name"]: node for node in self.request(ClusterStatus())["nodes"]}
+        except Unreachable:
+            assert self.process.poll() is None, (self._folder / "daemon.log").read_text()
+            return {"": {"message": "the daemon does not answer"}}
+
+    def request(self, message: WireRequest) -> Any:
+        with Client(self.socket, WAIT) as client:
+            return client.request(message)
+
+    def choose(self, client: str, **options: Any) -> str:
+        return str(self.request(ChooseNode(client=client, **options))["node"])
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT)
+
+
+@pytest.fixture
+def start_daemon(start_notebook: Callable[..., RemoteNotebook], tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    """Provide a function that starts a daemon with these values of `c.GpuShareCluster`."""
+    started: list[Daemon] = []
+
+    def start(**settings: Any) -> Daemon:
+        started.append(Daemon(tmp_path, **settings))
+        return started[-1]
+
+    yield start
+    for daemon in started:
+        daemon.kill()

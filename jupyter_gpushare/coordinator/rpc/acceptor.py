@@ -10,12 +10,12 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from ...config.traits import GpuShare
 from ..transport.connection import Connection, refuse
 from ..transport.peer_identity import IdentificationFailed, PeerIdentifier
 from ..transport.rate_limits import UserBudget, WindowCounter
-from .request_dispatcher import RequestDispatcher
 
 _ACCEPT_PAUSE_SECONDS = 0.5  # without accepting when the system has no resources for another connection
 _MAX_DROPPED_AT_ONCE = 16  # connections when no descriptors are left, because one process needs several descriptors
@@ -24,11 +24,27 @@ _MAX_ACCEPTED_AT_ONCE = 64  # connections before the event loop reads from other
 log = logging.getLogger(__name__)
 
 
+class ConnectionHandler(Protocol):
+    """Handler of the lines of all connections."""
+
+    def on_connected(self, connection: Connection) -> None:
+        """Take a new connection."""
+
+    def on_line(self, connection: Connection, line: bytes) -> None:
+        """Handle one line."""
+
+    def on_closed(self, connection: Connection) -> None:
+        """Remove a connection that has ended."""
+
+    def is_unidentified(self, connection: Connection) -> bool:
+        """Return whether the connection is that of no process or kernel."""
+
+
 class ConnectionAcceptor:
-    """Acceptor of all connections of one coordinator. `settings` returns the settings in force."""
+    """Acceptor of all connections of one daemon. `settings` returns the settings in force."""
 
     def __init__(
-        self, dispatcher: RequestDispatcher, identifier: PeerIdentifier, settings: Callable[[], GpuShare]
+        self, dispatcher: ConnectionHandler, identifier: PeerIdentifier, settings: Callable[[], GpuShare]
     ) -> None:
         self._dispatcher = dispatcher
         self._identifier = identifier

@@ -9,11 +9,11 @@ node. Methods get the time, in seconds on any clock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..base.errors import NoNode, PlacementFailed
+from ..base.errors import NoNode, PlacementFailed, Refused
 from ..base.quota import Quota
 from ..placement import LEVELS, DeviceAllocations, Placement, PlacementRequest, PlacementSettings, Tenant
 from ..placement.request import match_devices
@@ -176,26 +176,49 @@ class ClusterPlacement:
     ) -> Choice:
         """Choose and book a node for a client that starts, among `nodes` (None: all) that have not `refused` it.
 
-        An earlier booking of the client ends. A node whose devices are unknown comes first, because it has no clients,
-        unless another start is there. Raises NoRoom if waiting may help, and else Refused.
+        A quota also gives the share, the memory and the service of the request, within the ceilings of the tenant.
+        An earlier booking of the client ends. A node whose devices are unknown comes first, because it has no clients;
+        a second start goes there only if no known device is suitable. Raises NoRoom if waiting may help, else Refused.
         """
         self.expire(now)
         self.release(client)
+        if quota:
+            quota = self._placement.tenants.with_ceilings(quota, tenant)
+            request = request.with_quota(quota)
+            self._placement.tenants.check(_booked(client), tenant, quota, request.gpus)
 
         def is_allowed(node: str) -> bool:
             return node not in refused and (nodes is None or node in nodes)
 
-        unknown = next(filter(is_allowed, self._unknown_nodes(tenant)), "")
-        if unknown:
-            self._book(client, unknown, now)
-            return Choice(unknown, ())
+        unknown = {node: count for node, count in self._unknown_nodes(tenant).items() if is_allowed(node)}
+        emptiest = min(unknown, key=unknown.__getitem__, default="")
+        if not emptiest or unknown[emptiest]:
+            try:
+                return self._choose_known(client, request, tenant, quota, is_allowed, now)
+            except Refused:
+                if not emptiest:
+                    raise
+        self._placement.register_existing(_booked(client), request, tenant)
+        self._book(client, emptiest, now)
+        return Choice(emptiest, ())
+
+    def _choose_known(
+        self,
+        client: str,
+        request: PlacementRequest,
+        tenant: str,
+        quota: Quota | None,
+        is_allowed: Callable[[str], bool],
+        now: float,
+    ) -> Choice:
+        """Choose and book devices that are known. Raises Refused."""
+        if not any(state.devices and not state.failure and is_allowed(node) for node, state in self.nodes.items()):
+            raise NoNode("no node that may take the client has answered")
         names = self._devices_named(request.devices)
 
         def is_candidate(device: DeviceAllocations) -> bool:
             return (names is None or device.uuid in names) and is_allowed(self._nodes_of_cells[device.node])
 
-        if not any(is_allowed(node) and not state.failure for node, state in self.nodes.items()):
-            raise NoNode("no node that may take the client has answered")
         chosen = self._placement.place(_booked(client), replace(request, devices=()), tenant, quota, is_candidate)
         node = self._nodes_of_cells[self._placement.allocations[chosen[0]].node]
         self._book(client, node, now)
@@ -203,7 +226,7 @@ class ClusterPlacement:
 
     def release(self, client: str) -> None:
         """End the booking of a client, because its node has refused it or because it has been reported."""
-        if self.bookings.pop(client, None) and _booked(client) in self._placement.placed:
+        if self.bookings.pop(client, None):
             self._placement.remove(_booked(client))
 
     def expire(self, now: float) -> None:
@@ -214,16 +237,16 @@ class ClusterPlacement:
     def _book(self, client: str, node: str, now: float) -> None:
         self.bookings[client] = _Booking(node, now + self._booking_seconds)
 
-    def _unknown_nodes(self, tenant: str) -> Iterator[str]:
-        """Yield the nodes that answer, whose devices are unknown, and on which no other client starts.
+    def _unknown_nodes(self, tenant: str) -> dict[str, int]:
+        """Return the nodes that answer, whose devices are unknown, with the number of starts that are booked there.
 
         A tenant that has all of its cells stays within these.
         """
         known = self._placement.tenants.get(tenant)
         if not self._unknown or (known and known.has_cells and tenant not in self.missing_cells):
-            return
-        booked = {booking.node for booking in self.bookings.values()}
-        yield from (node for node in self._unknown if not self.nodes[node].failure and node not in booked)
+            return {}
+        booked = Counter(booking.node for booking in self.bookings.values())
+        return {node: booked[node] for node in self._unknown if not self.nodes[node].failure}
 
     def _devices_named(self, words: tuple[str, ...]) -> frozenset[str] | None:
         """Return the devices that a user names by their UUID, by its beginning, by index on the node or by name."""

@@ -89,14 +89,14 @@ class PlacementAdapter:
         the client is offline, without a guaranteed share, and within the ceilings of one client.
         """
         quota = self.placement.tenants.with_ceilings(event.quota, event.tenant)
-        request = placement_request(event.request or PlacementRequest(event.gpus), quota)
+        request = (event.request or PlacementRequest(event.gpus)).with_quota(quota)
         try:
             self.placement.place(event.client, request, event.tenant, quota)
         except Refused as error:
             if not event.running:
                 raise
             quota = replace(self.placement.tenants.apply_ceilings(quota, event.tenant), service="offline")
-            request = placement_request(request, quota)
+            request = request.with_quota(quota)
             self.placement.register_existing(event.client, request, event.tenant)
             self._commands.append(
                 NotifyUser(
@@ -252,7 +252,7 @@ class PlacementAdapter:
         request = self.placement.placed[client.id].request
         if quota.memory != client.quota.memory:
             request = replace(request, fraction=None)
-        self.placement.change(client.id, placement_request(request, quota), quota)
+        self.placement.change(client.id, request.with_quota(quota), quota)
 
     def reassign_tenants(self, tenants: Mapping[str, str], now: float) -> None:
         """Set the tenant of each client. A client keeps what it has; later requests are checked by the new tenant."""
@@ -294,9 +294,3 @@ def _recent_load(client: Client, now: float) -> int:
     ended_at = client.grant.cells_ended_at if client.grant else client.last_turn_ended_at
     last = client.bound_at if ended_at is None else max(client.bound_at, ended_at)
     return 1 if now - last < _RECENT_SECONDS else 0
-
-
-def placement_request(request: PlacementRequest, quota: Quota) -> PlacementRequest:
-    """Return the placement request with the share, the memory and the class of service of the quota."""
-    memory = quota.memory if request.fraction is None else None
-    return replace(request, share=quota.share, memory=memory, service=quota.service)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...settings.quota import check
 from ...units import size_word
 from ..base.errors import Refused
+from ..base.quota import Quota
 
 MAX_DEVICES = 64
 LABEL_NAMES = ("affinity", "anti_affinity", "exclusion")
@@ -79,6 +80,11 @@ class PlacementRequest:
                 "or several of them joined by +"
             )
         return cls(devices=devices, **labels, **known)
+
+    def with_quota(self, quota: Quota) -> PlacementRequest:
+        """Return the request with the share, the memory and the class of service of the quota."""
+        memory = quota.memory if self.fraction is None else None
+        return replace(self, share=quota.share, memory=memory, service=quota.service)
 
     def __str__(self) -> str:
         """Return the request for each device as a text for users."""

@@ -117,6 +117,23 @@ def test_each_node_without_a_coordinator_gets_one_start_first() -> None:
     assert choose(cluster, "c3").node == "a"
 
 
+def test_nodes_without_a_coordinator_share_the_starts_that_find_no_other_device() -> None:
+    cluster = ClusterPlacement()
+    for node in ("a", "b"):
+        cluster.observe(node, NodeReport(), asked_at=0.0)
+    assert [choose(cluster, f"c{n}").node for n in range(4)] == ["a", "b", "a", "b"]
+    cluster.lose("a", "no answer")
+    assert choose(cluster, "c4").node == "b"
+
+
+def test_ceilings_hold_on_nodes_without_a_coordinator() -> None:
+    cluster = make_cluster({}, ceilings=[Tenant("team", share=1.0)])
+    cluster.observe("a", NodeReport(), asked_at=0.0)
+    choose(cluster, "one", "team", share=0.6, quota=Quota(share=0.6))
+    with pytest.raises(NoRoom, match=r"0\.6 of 1 are taken"):
+        choose(cluster, "two", "team", share=0.6, quota=Quota(share=0.6))
+
+
 def test_a_coordinator_that_has_ended_leaves_its_devices_known() -> None:
     cluster = make_cluster({"a": 1})
     cluster.observe("a", report(1, reported("one", "d0", share=1.0)), asked_at=1.0)

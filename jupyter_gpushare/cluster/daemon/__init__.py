@@ -1,0 +1,1 @@
+"""Requests of a Jupyter server to the cluster daemon."""
