@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +36,8 @@ from .channel.messages import (
     Start,
     Started,
 )
+from .daemon.messages import ChooseNode
+from .daemon.node_tries import NodeTries
 from .kernel_move import KernelMove
 from .kernel_records import KernelRecord
 from .node_choice import SnapshotRequests, StartsInProgress, order_nodes
@@ -192,15 +193,9 @@ class RemoteProvisioner(RequestingProvisioner):
         """
         failures: list[tuple[str, NodeError]] = []
         before, ports = self._chosen, self._ports
-        nodes = await self._nodes_in_order()
-        if before:
-            nodes = [before, *(node for node in nodes if node != before)]
-        has_no_room = not set(self._candidates()) <= set(nodes)  # a node that does not answer may have room later
-        unshared: list[str] = []  # nodes that may start the kernel without sharing, if no other node starts it
-        for node in itertools.chain(nodes, unshared):
-            must_share = len(self._candidates()) > 1 and node not in unshared
-            if node in unshared and has_no_room:
-                break  # and wait for the node that has no room yet
+        tries = self._node_tries(before)
+        while (node := await tries.next()) is not None:
+            must_share = len(self._candidates()) > 1 and node not in tries.unshared
             is_other = bool(before) and node != before
             self._chosen, self._ports = node, {} if is_other else ports
             try:
@@ -217,18 +212,25 @@ class RemoteProvisioner(RequestingProvisioner):
                     return connection
             except NodeError as error:
                 if must_share and error.reason == "unshared":
-                    unshared.append(node)
-                has_no_room |= error.reason == "no_room"
+                    tries.unshared.append(node)
+                tries.has_no_room |= error.reason == "no_room"
                 failures.append((node, error))
                 self.log.log(level, "cannot start kernel %s on %s: %s", self.kernel_id, node, error)
         self._chosen, self._ports = before, ports
         if len(failures) == len(self._candidates()) == 1:
             raise failures[0][1]
-        reasons = "; ".join(f"{node}: {error}" for node, error in failures)
-        if has_no_room:
+        reasons = "; ".join([*(f"{node}: {error}" for node, error in failures), *filter(None, [tries.message])])
+        if tries.has_no_room:
             raise NodeError(f"no node has room for the kernel: {reasons}", "no_room")
         is_passing = all(error.reason in ("timeout", *UNREACHABLE) for _, error in failures)
         raise NodeError(f"no node has started the kernel: {reasons}", "timeout" if is_passing else "no_node")
+
+    def _node_tries(self, first: str) -> NodeTries:
+        assert self.identity is not None
+        wanted = ChooseNode(
+            client=self.identity.client, quota=self.quota, gpus=self.gpus, nodes=tuple(self._candidates())
+        )
+        return NodeTries(self.settings.daemon, wanted, first, self._nodes_in_order)
 
     async def _nodes_in_order(self) -> Sequence[str]:
         """Return the nodes that may have the kernel, the best one first."""

@@ -1,0 +1,115 @@
+"""Tests of starts whose nodes the cluster daemon chooses, also while the daemon is killed, stopped or away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_client.manager import AsyncKernelManager
+from traitlets.config import Config
+
+from jupyter_gpushare.cluster.start_queue import START_QUEUE
+
+from ..support import tier
+from ..support.polling import wait_until
+from .conftest import NODES, WAIT, Daemon
+
+KILLS = tier.strength(3, 50)
+
+
+class Starts:
+    """Kernels that one process starts with the settings of a daemon."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._managers: dict[str, AsyncKernelManager] = {}
+
+    async def start(self, name: str, share: float = 0.0) -> str:
+        """Start a kernel, and return its node."""
+        config = Config({"GpuShareCluster": self._settings, "RemoteProvisioner": {"share": share}})
+        manager = self._managers[name] = AsyncKernelManager(kernel_name="remote", config=config)
+        await asyncio.wait_for(manager.start_kernel(kernel_id=name), WAIT)
+        return str(manager.provisioner.node_name)  # type: ignore[union-attr]
+
+    async def end(self, name: str) -> None:
+        await self._managers.pop(name).shutdown_kernel(now=True)
+
+    async def __aenter__(self) -> Starts:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for name in [one for one, manager in self._managers.items() if manager.has_kernel]:
+            await self.end(name)
+
+
+def clients(daemon: Daemon) -> list[int]:
+    nodes = daemon.nodes()
+    return [nodes[node]["clients"] for node in NODES]
+
+
+async def test_the_daemon_chooses_the_node(start_daemon: Callable[..., Daemon]) -> None:
+    """The server's own order prefers the node without clients, and the strategy `pack` the other one."""
+    daemon = start_daemon(placement="pack")
+    async with Starts(daemon.settings) as starts:
+        first, second = await starts.start("a", 0.25), await starts.start("b", 0.25)
+        assert {first, second} == set(NODES)
+        await asyncio.to_thread(wait_until, lambda: clients(daemon) == [1, 1], WAIT)
+        await starts.end("b")
+        await asyncio.to_thread(wait_until, lambda: sum(clients(daemon)) == 1, WAIT)
+        assert await starts.start("c", 0.25) == first
+
+
+async def test_a_start_without_room_waits_and_goes_on(start_daemon: Callable[..., Daemon]) -> None:
+    daemon = start_daemon()
+    async with Starts(daemon.settings) as starts:
+        first = await starts.start("a", 1.0)
+        await starts.start("b", 1.0)
+        await asyncio.to_thread(wait_until, lambda: clients(daemon) == [1, 1], WAIT)
+        waiting = asyncio.ensure_future(starts.start("c", 1.0))
+        while not START_QUEUE.records() or not START_QUEUE.records()[0].message:
+            await asyncio.sleep(0.05)
+        assert "of its share left" in START_QUEUE.records()[0].message
+        await starts.end("a")
+        assert await waiting == first
+
+
+async def test_a_node_that_refuses_is_followed_by_another_one(start_daemon: Callable[..., Daemon]) -> None:
+    """The daemon is stopped while a client comes, so that its next choice may be by an old report."""
+    daemon = start_daemon()
+    async with Starts(daemon.settings) as starts:
+        assert {await starts.start("a", 0.5), await starts.start("b", 0.5)} == set(NODES)
+        await asyncio.to_thread(wait_until, lambda: clients(daemon) == [1, 1], WAIT)
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        await starts.start("c", 0.5)  # chosen by the server itself
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        await starts.start("d", 0.5)
+        await asyncio.to_thread(wait_until, lambda: clients(daemon) == [2, 2], WAIT)
+
+
+async def test_a_daemon_that_does_not_answer_delays_a_start_for_a_short_time(
+    start_daemon: Callable[..., Daemon],
+) -> None:
+    daemon = start_daemon()
+    async with Starts(daemon.settings) as starts:
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        assert await starts.start("a") in NODES
+        daemon.kill()
+        assert await starts.start("b") in NODES
+
+
+async def test_starts_go_on_while_the_daemon_is_killed(start_daemon: Callable[..., Daemon]) -> None:
+    daemon = start_daemon()
+    async with Starts(daemon.settings) as starts:
+        for number in range(KILLS):
+            pair = [asyncio.ensure_future(starts.start(f"{name}{number}", 0.5)) for name in ("a", "b")]
+            await asyncio.sleep(0.01 * (number % 8))  # the kills fall on different moments of the starts
+            daemon.kill()
+            await asyncio.gather(*pair)
+            for name in ("a", "b"):
+                await starts.end(f"{name}{number}")
+            await asyncio.to_thread(daemon.start)
+        await asyncio.to_thread(wait_until, lambda: sum(clients(daemon)) == 0, WAIT)
+        assert all(not node["bookings"] for node in daemon.nodes().values()), "a new daemon knows no booking"
