@@ -16,10 +16,12 @@ from ..support.polling import wait_until
 from .system_host import MIB, WAIT, GpuProgram, SystemHost
 
 MOVE_SECONDS = 100.0  # on a busy machine, for a call that moves up to 2.4 GiB and waits for samples of the limit
+PIECE_MIB = {"swap": 1 << 20, "unified": 100}  # at most; mode unified leaves larger ones than 1 GiB to the driver
 WORK = "check(cuda.spin(1) or cuda.cuCtxSynchronize())"
 
-# The test's programs never touch their memory, so the simulated driver keeps none of it on the host, except during an
-# eviction. An eviction reads at most 256 MiB before it releases them, which is below the reserve of the coordinator.
+# The programs never write to their memory. In mode swap the simulated driver keeps none of it on the host, except while
+# it leaves the device. An eviction reads at most 256 MiB before it releases them, which is below the reserve of the
+# coordinator. In mode unified the pages exist, and a page that has left the device once keeps its host memory.
 COORDINATOR = """
 import sys
 from jupyter_gpushare.cli import main
@@ -50,24 +52,28 @@ def cgroup(make_cgroup: MakeCgroup, host: SystemHost) -> TestCgroup:
     return make_cgroup(4096 * MIB)
 
 
-def start(host: SystemHost, name: str, mib: int, cgroup: TestCgroup | None = None) -> GpuProgram:
+def start(host: SystemHost, mode: str, name: str, mib: int, cgroup: TestCgroup | None = None) -> GpuProgram:
     """Start a program that allocates memory, and that has all of it on the device after its first turn."""
-    program = host.program(name, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED="0")
+    program = host.program(name, GPUSHARE_MEMORY_MODE=mode, GPUSHARE_PINNED="0")
     if cgroup:
         (cgroup.folder / "cgroup.procs").write_text(str(program.pid))
-    program.run(f"check(cuda.alloc({mib} << 20)[0])")
+    piece = min(mib, PIECE_MIB[mode])
+    program.run(f"[check(cuda.alloc({piece} << 20)[0]) for _ in range({mib // piece})]")
     return program
 
 
-def test_small_memory_limit_keeps_memory_on_the_device(host: SystemHost, cgroup: TestCgroup) -> None:
-    limited = start(host, "limited", 1400, cgroup)
+@pytest.mark.parametrize("mode", ["swap", "unified"])
+def test_small_memory_limit_keeps_memory_on_the_device(host: SystemHost, cgroup: TestCgroup, mode: str) -> None:
+    limited = start(host, mode, "limited", 1400, cgroup)
     limited.run(WORK, MOVE_SECONDS)
-    small, large = start(host, "small", 600), start(host, "large", 1300)
+    small, large = start(host, mode, "small", 600), start(host, mode, "large", 1300)
     cgroup.set_limit(1400 * MIB)
     wait_until(lambda: host.clients()["limited"]["unbacked"], what="a sample of the new limit")
 
     small.run(WORK, MOVE_SECONDS)
-    assert 464 * MIB <= host.page(limited)["evicted_bytes"] < 1164 * MIB
+    evicted = host.page(limited)["evicted_bytes"]
+    assert 464 * MIB <= evicted < 1164 * MIB
+    assert mode == "swap" or cgroup.used_bytes() >= evicted
     large.start(WORK)
     reason = wait_until(lambda: host.clients()["large"]["wait_reason"])
     assert " of limited cannot leave the GPU, because the memory limit of its container or service is reached" in reason
