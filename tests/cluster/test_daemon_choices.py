@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config
 
@@ -17,7 +18,8 @@ from ..support import tier
 from ..support.polling import wait_until
 from .conftest import NODES, WAIT, Daemon
 
-KILLS = tier.strength(3, 50)
+KILLS = 3  # of one test
+TESTS_OF_KILLS = tier.strength(1, 17)
 
 
 class Starts:
@@ -100,12 +102,13 @@ async def test_a_daemon_that_does_not_answer_delays_a_start_for_a_short_time(
         assert await starts.start("b") in NODES
 
 
-async def test_starts_go_on_while_the_daemon_is_killed(start_daemon: Callable[..., Daemon]) -> None:
+@pytest.mark.parametrize("first", [KILLS * number for number in range(TESTS_OF_KILLS)])
+async def test_starts_go_on_while_the_daemon_is_killed(start_daemon: Callable[..., Daemon], first: int) -> None:
     daemon = start_daemon()
     async with Starts(daemon.settings) as starts:
-        for number in range(KILLS):
+        for number in range(first, first + KILLS):
             pair = [asyncio.ensure_future(starts.start(f"{name}{number}", 0.5)) for name in ("a", "b")]
-            await asyncio.sleep(0.01 * (number % 8))  # the kills fall on different moments of the starts
+            await asyncio.sleep(0.02 * (number % 25))  # the kills fall on different moments of the starts
             daemon.kill()
             await asyncio.gather(*pair)
             for name in ("a", "b"):
