@@ -64,13 +64,21 @@ def test_regular_pauses_use_the_budget(burst: float, pause: float, cost: float) 
     assert min(unlimited, MAX_LOSS) * 0.8 <= loss <= MAX_LOSS
 
 
-@pytest.mark.parametrize("before", [0, 1, 50])
+@pytest.mark.parametrize(("before", "slow"), [(0, 1), (1, 1), (50, 1), (50, 2)])
 @pytest.mark.parametrize("pause", [5.0, 50.0])
-def test_a_slow_return_keeps_offline_clients_waiting_only_until_its_loss_is_earned(before: int, pause: float) -> None:
-    costs = [*[1.0] * before, 30.0]
+def test_slow_returns_keep_offline_clients_waiting_only_until_their_loss_is_earned(
+    before: int, slow: int, pause: float
+) -> None:
+    costs = [*[1.0] * before, *[30.0] * slow]
     turns = len(offline_turns(5.0, pause, itertools.chain(costs, itertools.repeat(1.0))))
     usual = len(offline_turns(5.0, pause, itertools.repeat(1.0)))
-    assert turns >= min(usual, 10_000 * MAX_LOSS - 30.0) - 40.0, "the budget must hold the next return as well"
+    assert turns >= min(usual, 10_000 * MAX_LOSS - 30.0 * slow) - 60.0 * slow, "the budget must hold the next return"
+
+
+def test_two_slow_returns_of_three_delay_no_probe() -> None:
+    costs = [1.0, 30.0, 30.0]
+    before = len(offline_turns(5.0, 5.0, itertools.chain(costs, itertools.repeat(1.0)), 4_000))
+    assert before > len(costs) + 10
 
 
 def test_pauses_that_are_shorter_than_returns_are_left_to_the_online_client_but_for_probes() -> None:

@@ -189,9 +189,9 @@ def test_offline_clients_take_turns_in_which_they_run_spilled(burst: float, paus
 
 
 def test_pauses_that_are_shorter_than_the_moves_are_left_to_the_online_client() -> None:
-    """Offline clients of mode `swap` cannot spill."""
+    """Offline clients of mode `swap` cannot spill. Probes cost the online client about a hundredth."""
     outcome = Scenario(1, 2, 1.0, 1.0, memory=MOVING, mode=SWAP).measure()
-    assert outcome.loss <= 0.01
+    assert outcome.loss <= 0.012
 
 
 @pytest.mark.parametrize(("online", "offline", "burst"), [(1, 2, 1.0), (1, 2, 5.0), (2, 1, 5.0), (2, 1, 30.0)])

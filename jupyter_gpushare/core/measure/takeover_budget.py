@@ -8,7 +8,8 @@ after a long pause in any case.
 A return costs the same after a long turn as after a short one. So an offline turn begins in the first half of a pause,
 by the mean of the earlier pauses, or when the pause is twice as long as the mean. The memory of the offline client also
 takes about the time of a return to come. So pauses that are hardly longer on average than one of the last three returns
-are left to the online client. Rare turns in such pauses, as probes, find out whether returns cost less by now.
+are left to the online client. Rare turns in such pauses, as probes, find out whether returns cost less by now. Two slow
+returns delay no probe, because the cheapest of the last three determines the time between probes.
 
 The expected cost of a return is the median of the last three. So after one slow return the offline clients wait until
 the budget has earned its loss, and not longer.
@@ -23,7 +24,7 @@ from statistics import median_low
 MAX_LOSS = 0.045  # of all time; the promise is 5 %, and switches without transfers take another part
 _MAX_RETURNS = 2.0  # that a bucket holds
 _SHORT_PAUSE = 1.25  # in returns; a part of a longer pause is left when the memory of the offline client has come
-_PROBE_LOSS = 0.005  # of all time, for turns in short pauses
+_PROBE_LOSS = 0.005  # of all time, for turns in short pauses, if the last returns have cost the same
 _COUNTED_RETURNS = 3
 _MIN_COST_SECONDS = 0.001  # of a return from which memory had left; a cheaper one shows no cost
 _WEIGHT = 0.3  # of the newest pause in the mean
@@ -73,10 +74,12 @@ class TakeoverBudget:
         """
         if not self._cost and self._earned >= 0:
             return -math.inf
-        earned_at = self._updated_at + max(0.0, self._cost - self._earned) / MAX_LOSS
+        ready_at = earned_at = self._updated_at + max(0.0, self._cost - self._earned) / MAX_LOSS
+        long_pause = _LONG_PAUSE * self._mean_pause
         if len(self._costs) > 1 and 0 < self._mean_pause < _SHORT_PAUSE * max(self._costs):
-            long_pause_at = (now if paused_since is None else paused_since) + _LONG_PAUSE * self._cost
-            return max(earned_at, min(long_pause_at, self._returned_at + self._cost / _PROBE_LOSS))
-        if paused_since is None or earned_at <= paused_since + _LATEST_START * self._mean_pause:
-            return earned_at
-        return max(earned_at, paused_since + _LONG_PAUSE * self._mean_pause)
+            ready_at = max(earned_at, self._returned_at + min(self._costs) / _PROBE_LOSS)
+            long_pause = _LONG_PAUSE * max(self._costs)
+        long_pause_at = max(earned_at, (now if paused_since is None else paused_since) + long_pause)
+        if paused_since is None or ready_at <= paused_since + _LATEST_START * self._mean_pause:
+            return min(ready_at, long_pause_at)
+        return long_pause_at
