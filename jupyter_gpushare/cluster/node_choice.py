@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from .channel.messages import Coordinator, NodeError
+from .channel.messages import NO_COORDINATOR, Coordinator, NodeError
 from .node_connection import CONNECTIONS
 from .settings import GpuShareCluster
 
 Snapshot = Mapping[str, Any]
-IDLE: Snapshot = {"devices": [], "clients": []}  # of a node whose coordinator does not run, because it has no clients
+IDLE: Snapshot = {"devices": [], "clients": []}  # of a node without a coordinator, which ends with the last client
 _ACTIVE_PHASES = {"waiting", "running", "draining", "overrun"}
 _ANSWER_SECONDS = 20.0  # for a busy node, whose agent or coordinator may have to start first
 _SILENT_NODE_SECONDS = 5.0  # for a node that has not answered the last time
@@ -47,7 +47,7 @@ class SnapshotRequests:
             answer = asyncio.wrap_future(connection.request(Coordinator(message={"type": "status"})))
             snapshot = await asyncio.wait_for(answer, _SILENT_NODE_SECONDS if node in self._silent else _ANSWER_SECONDS)
         except NodeError as error:
-            snapshot = IDLE if error.reason == "unreachable" else None
+            snapshot = IDLE if error.reason == NO_COORDINATOR else None
         except asyncio.TimeoutError:
             pass
         if snapshot is None:

@@ -12,7 +12,7 @@ from ..cluster.node_choice import IDLE, SnapshotRequests
 from ..cluster.settings import GpuShareCluster
 from ..core.base.errors import Refused
 from ..core.cluster.cluster_placement import ClusterPlacement
-from ..core.cluster.node_report import NodeReport, ReportedClient, ReportedDevice
+from ..core.cluster.node_report import NO_COORDINATOR, NodeReport, ReportedClient, ReportedDevice
 from ..core.placement import LABEL_NAMES, PlacementRequest
 
 _MIN_PAUSE_SECONDS = 1.0  # between two requests to a node
@@ -75,7 +75,7 @@ class NodeWatch:
             self._lose(node, "the node does not answer")
             return
         try:
-            report = NodeReport() if snapshot is IDLE else node_report(snapshot, self._tenant_of)
+            report = NO_COORDINATOR if snapshot is IDLE else node_report(snapshot, self._tenant_of)
             self._placement.observe(node, report, asked_at)
         except (LookupError, TypeError, ValueError, Refused) as error:  # of another version of the package
             self._lose(node, f"the node has sent a snapshot without a meaning here: {error!r}")

@@ -37,6 +37,10 @@ class Unreachable(CoordinatorError):
         super().__init__(message, "unreachable")
 
 
+class NoCoordinator(Unreachable):
+    """Error of a request where no coordinator is there, in contrast to one that is busy or that hangs."""
+
+
 def encode(message: msgspec.Struct) -> bytes:
     """Encode a message as one line of the socket."""
     return _encoder.encode(message) + b"\n"
@@ -135,11 +139,14 @@ class AsyncClient:
 
     @classmethod
     async def connect(cls, path: str = "", timeout: float = 5.0) -> AsyncClient:
+        """Connect to the coordinator at `path`. Raises Unreachable, and NoCoordinator if none is there."""
         path = address.socket_path(path)
         try:
             reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(path, limit=16 << 20), timeout)
         except (OSError, asyncio.TimeoutError) as error:
-            raise Unreachable(f"no coordinator answers at {path}: {error}") from error
+            is_absent = isinstance(error, (FileNotFoundError, ConnectionRefusedError))
+            kind = NoCoordinator if is_absent else Unreachable
+            raise kind(f"no coordinator answers at {path}: {error}") from error
         return cls(path, reader, writer)
 
     async def request(self, message: msgspec.Struct, timeout: float = 10.0) -> Any:

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from jupyter_gpushare.cluster import node_connection
 from jupyter_gpushare.cluster.channel.messages import (
+    NO_COORDINATOR,
     PORT_NAMES,
     Connection,
     Coordinator,
@@ -32,6 +33,7 @@ from jupyter_gpushare.cluster.channel.sealed_channel import SealedChannel
 from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import NodeConnection
 from jupyter_gpushare.cluster.settings import GpuShareCluster
+from jupyter_gpushare.wire import address
 
 from ..support.polling import wait_until
 from ..support.ports import free_port
@@ -244,6 +246,22 @@ def test_the_coordinator_of_the_node_answers(node: Node) -> None:
     assert [one["id"] for one in status["clients"]] == ["k1"]
     with pytest.raises(NodeError, match="the coordinator has no such request"):
         node.request(Coordinator(message={"type": "dance"}))
+
+
+def test_a_coordinator_that_breaks_off_differs_from_none(node: Node) -> None:
+    with pytest.raises(NodeError) as failure:
+        node.request(Coordinator(message={"type": "status"}))
+    assert failure.value.reason == NO_COORDINATOR
+    path = Path(address.socket_path())
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        answer = node.connection.request(Coordinator(message={"type": "status"}))
+        listener.accept()[0].close()
+        with pytest.raises(NodeError) as failure:
+            answer.result(WAIT)
+    assert failure.value.reason == "unreachable"
 
 
 def test_lines_of_a_shell_before_the_greeting_are_no_error(state: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config
 
-from jupyter_gpushare.cluster.channel.messages import NodeError
+from jupyter_gpushare.cluster.channel.messages import NO_COORDINATOR, NodeError
 from jupyter_gpushare.cluster.node_choice import IDLE, SnapshotRequests, order_nodes
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 from jupyter_gpushare.cluster.settings import GpuShareCluster
@@ -132,6 +132,17 @@ def test_the_sentence_has_the_failure_of_each_node(start_notebook: Callable[...,
         "no node has started the kernel: n1: the node does not have the address 192.0.2.1; "
         "off: the node agent on off has ended: no route to the host"
     )
+
+
+@pytest.mark.parametrize(("reason", "snapshot"), [(NO_COORDINATOR, IDLE), ("unreachable", None), ("internal", None)])
+async def test_only_a_node_without_a_coordinator_counts_as_idle(
+    monkeypatch: pytest.MonkeyPatch, reason: str, snapshot: object
+) -> None:
+    def refuse(node: str, command: object) -> None:
+        raise NodeError("the request has failed", reason)
+
+    monkeypatch.setattr(CONNECTIONS, "connection", refuse)
+    assert await SnapshotRequests().all(["n1"], GpuShareCluster(nodes=["n1"])) == {"n1": snapshot}
 
 
 async def test_a_node_that_has_not_answered_gets_no_request_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 VERSION = 1  # of the messages
 UNREACHABLE = ("agent_ended", "engine_failed")  # reasons of errors of a node that does not answer
+NO_COORDINATOR = "no_coordinator"  # reason of the error of a request to the coordinator of a node that has none
 SERVER_SILENCE_SECONDS = 60.0  # after which the node agent ends, because its server may be gone
 PORT_NAMES = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 

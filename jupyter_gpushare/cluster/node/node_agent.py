@@ -22,6 +22,7 @@ from ...launch import kernel_env
 from ...wire import address, client
 from ...wire import messages as coordinator_messages
 from ..channel.messages import (
+    NO_COORDINATOR,
     SERVER_SILENCE_SECONDS,
     Answer,
     AnyRequest,
@@ -185,7 +186,10 @@ async def _ask_coordinator(message: dict[str, Any]) -> Any:
         request = msgspec.convert(message, coordinator_messages.Incoming)
     except msgspec.ValidationError as error:
         raise NodeError(f"the coordinator has no such request: {error}", "bad_request") from None
-    connection = await client.AsyncClient.connect(address.socket_path())
+    try:
+        connection = await client.AsyncClient.connect(address.socket_path())
+    except client.NoCoordinator as error:
+        raise NodeError(str(error), NO_COORDINATOR) from None
     try:
         return await connection.request(request)
     finally:

@@ -20,6 +20,7 @@ from ..placement.request import match_devices
 from .node_report import NodeReport, ReportedClient, ReportedDevice
 
 _GONE = "the node reports it no more"
+_RESTART_SECONDS = 10.0  # for a coordinator that restarts, whose clients count meanwhile
 _MISSING = "/missing"  # beginning of the names of cells for which no node has come so far
 
 
@@ -46,6 +47,7 @@ class _Node:
     reported: dict[str, ReportedDevice] = field(default_factory=dict)
     clients: dict[str, ReportedClient] = field(default_factory=dict)
     asked_at: float = -float("inf")
+    coordinator_at: float = -float("inf")  # time of the last report of a coordinator
     failure: str = "the node has not answered yet"
 
 
@@ -78,17 +80,22 @@ class ClusterPlacement:
     def observe(self, node: str, report: NodeReport, asked_at: float) -> None:
         """Take a report of a node. A report that was asked for before the last one is ignored.
 
-        A client that is booked, and that the report does not have, may come still.
+        A client that is booked, and that the report does not have, may come still. A coordinator that is not there may
+        restart, so the node keeps its clients and its failed devices for a time.
         """
         state = self._node(node)
         if asked_at < state.asked_at:
             return
         state.asked_at, state.failure = asked_at, ""
-        if report.devices:
+        if report.has_coordinator:
+            state.coordinator_at = asked_at
             self._update_devices(node, state, report)
+            self._update_clients(node, state, report)
+        elif asked_at < state.coordinator_at + _RESTART_SECONDS:
+            self._set_failures(state, _reported_failures(state))
         else:
             self._set_failures(state, dict.fromkeys(state.devices, ""))
-        self._update_clients(node, state, report)
+            self._update_clients(node, state, report)
 
     def lose(self, node: str, failure: str) -> None:
         """Place no new client on a node that does not answer, whose clients may still run."""
@@ -105,7 +112,7 @@ class ClusterPlacement:
                 name = f"{device.name or uuid} of {node}"
                 self._placement.add_device(state.devices[uuid], name, device.memory, parent=device.parent)
         state.reported = found
-        self._set_failures(state, {one: found[one].failure if one in found else _GONE for one in state.devices})
+        self._set_failures(state, _reported_failures(state))
 
     def _replace_cell(self, node: str, state: _Node, uuids: tuple[str, ...]) -> None:
         """Give a node, whose devices have become known or others, a cell of its own."""
@@ -259,6 +266,11 @@ class ClusterPlacement:
         if not found:
             raise PlacementFailed(f"device={'+'.join(words)!r} does not exist on any node")
         return frozenset(found)
+
+
+def _reported_failures(state: _Node) -> dict[str, str]:
+    """Return by UUID why no new client may use a device, or ""."""
+    return {uuid: state.reported[uuid].failure if uuid in state.reported else _GONE for uuid in state.devices}
 
 
 def _booked(client: str) -> str:

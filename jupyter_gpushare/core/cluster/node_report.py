@@ -30,7 +30,11 @@ class ReportedClient:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """State of one node. A node without a coordinator has no clients, and its devices are unknown."""
+    """State of one node."""
 
     devices: tuple[ReportedDevice, ...] = ()
     clients: tuple[ReportedClient, ...] = ()
+    has_coordinator: bool = True
+
+
+NO_COORDINATOR = NodeReport(has_coordinator=False)  # the devices are unknown, and no clients are there

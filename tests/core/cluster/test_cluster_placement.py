@@ -7,7 +7,7 @@ import pytest
 from jupyter_gpushare.core.base.errors import NoNode, NoRoom, PlacementFailed, Refused
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.cluster.cluster_placement import ClusterPlacement
-from jupyter_gpushare.core.cluster.node_report import NodeReport
+from jupyter_gpushare.core.cluster.node_report import NO_COORDINATOR
 from jupyter_gpushare.core.placement import Tenant
 
 from .clusters import GIB, MEMORY, choose, make_cluster, report, reported
@@ -111,7 +111,7 @@ def test_each_node_without_a_coordinator_gets_one_start_first() -> None:
     """The devices of such a node are unknown, and no client is there."""
     cluster = make_cluster({"known": 1})
     for node in ("a", "b"):
-        cluster.observe(node, NodeReport(), asked_at=0.0)
+        cluster.observe(node, NO_COORDINATOR, asked_at=0.0)
     assert [choose(cluster, f"c{n}").node for n in range(3)] == ["a", "b", "known"]
     assert choose(cluster, "c0", refused={"a"}).node == "known"
     assert choose(cluster, "c3").node == "a"
@@ -120,7 +120,7 @@ def test_each_node_without_a_coordinator_gets_one_start_first() -> None:
 def test_nodes_without_a_coordinator_share_the_starts_that_find_no_other_device() -> None:
     cluster = ClusterPlacement()
     for node in ("a", "b"):
-        cluster.observe(node, NodeReport(), asked_at=0.0)
+        cluster.observe(node, NO_COORDINATOR, asked_at=0.0)
     assert [choose(cluster, f"c{n}").node for n in range(4)] == ["a", "b", "a", "b"]
     cluster.lose("a", "no answer")
     assert choose(cluster, "c4").node == "b"
@@ -128,7 +128,7 @@ def test_nodes_without_a_coordinator_share_the_starts_that_find_no_other_device(
 
 def test_ceilings_hold_on_nodes_without_a_coordinator() -> None:
     cluster = make_cluster({}, ceilings=[Tenant("team", share=1.0)])
-    cluster.observe("a", NodeReport(), asked_at=0.0)
+    cluster.observe("a", NO_COORDINATOR, asked_at=0.0)
     choose(cluster, "one", "team", share=0.6, quota=Quota(share=0.6))
     with pytest.raises(NoRoom, match=r"0\.6 of 1 are taken"):
         choose(cluster, "two", "team", share=0.6, quota=Quota(share=0.6))
@@ -137,8 +137,21 @@ def test_ceilings_hold_on_nodes_without_a_coordinator() -> None:
 def test_a_coordinator_that_has_ended_leaves_its_devices_known() -> None:
     cluster = make_cluster({"a": 1})
     cluster.observe("a", report(1, reported("one", "d0", share=1.0)), asked_at=1.0)
-    cluster.observe("a", NodeReport(), asked_at=2.0)
+    cluster.observe("a", NO_COORDINATOR, asked_at=100.0)
     assert choose(cluster, "two", share=1.0).devices == ("d0",)
+
+
+def test_a_coordinator_that_restarts_keeps_its_clients_and_its_failed_devices() -> None:
+    cluster = make_cluster({"a": 2}, ceilings=[Tenant("team", max_clients=1)])
+    running = report(2, reported("one", "d0", share=1.0, tenant="team"), failed=[1])
+    cluster.observe("a", running, asked_at=1.0)
+    cluster.lose("a", "no answer")
+    cluster.observe("a", NO_COORDINATOR, asked_at=2.0)
+    with pytest.raises(NoRoom, match="allowed are 1"):
+        choose(cluster, "two", "team", quota=Quota())
+    with pytest.raises(NoRoom, match="of its share left"):
+        choose(cluster, "two", share=1.0)
+    assert choose(cluster, "two", share=0.0).devices == ("d0",)
 
 
 def test_a_node_may_come_back_with_other_devices() -> None:
@@ -230,10 +243,10 @@ def test_cells_leave_a_lost_node() -> None:
 
 def test_a_tenant_with_missing_cells_may_start_on_a_node_without_a_coordinator() -> None:
     cluster = ClusterPlacement(make_cluster({}, team={"node": 1}).settings)
-    cluster.observe("a", NodeReport(), asked_at=0.0)
+    cluster.observe("a", NO_COORDINATOR, asked_at=0.0)
     assert choose(cluster, "one", "team").node == "a"
     cluster.observe("a", report(1, reported("one", "d0", tenant="team")), asked_at=1.0)
-    cluster.observe("b", NodeReport(), asked_at=1.0)
+    cluster.observe("b", NO_COORDINATOR, asked_at=1.0)
     assert choose(cluster, "two", "team").node == "a", "the tenant has its cell now"
 
 

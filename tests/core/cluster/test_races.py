@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpushare.core.base.errors import Refused
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.cluster.cluster_placement import Choice, ClusterPlacement
-from jupyter_gpushare.core.cluster.node_report import NodeReport, ReportedClient, ReportedDevice
+from jupyter_gpushare.core.cluster.node_report import NO_COORDINATOR, NodeReport, ReportedClient, ReportedDevice
 from jupyter_gpushare.core.placement import Placement, PlacementRequest, PlacementSettings, Tenant
 
 from ...support import tier
@@ -78,6 +78,12 @@ class Races:
         if self.rng.random() < 0.02:
             self.cluster.lose(node, "no answer")
             self.lost.add(node)
+            return
+        if self.rng.random() < 0.02 and asked_at >= self.last.get(node, (-1.0, made))[0]:  # the coordinator restarts
+            self.cluster.observe(node, NO_COORDINATOR, asked_at)
+            if node in self.last:
+                self.last[node] = asked_at, self.last[node][1]
+                self.lost.discard(node)
             return
         self.cluster.observe(node, made, asked_at)
         if asked_at >= self.last.get(node, (-1.0, made))[0]:
@@ -195,7 +201,7 @@ class Races:
 def test_no_race_breaks_a_guarantee_or_leaves_a_booking(strategy: str, seed: int) -> None:
     races = Races(strategy, seed)
     for node in NODES:
-        races.cluster.observe(node, NodeReport(), asked_at=0.0)
+        races.cluster.observe(node, NO_COORDINATOR, asked_at=0.0)
         races.send_report(node)
     races.later(20.0, lambda: races.begin(0))
     races.run()
@@ -208,7 +214,7 @@ def test_no_race_breaks_a_guarantee_or_leaves_a_booking(strategy: str, seed: int
     assert not races.cluster.bookings
     for node in NODES:
         assert not races.nodes[node].placed
-        races.cluster.observe(node, NodeReport(), asked_at=races.now)
+        races.cluster.observe(node, NO_COORDINATOR, asked_at=races.now)
     for number in range(len(NODES)):  # each device is as free as in the beginning
         tenant = ("team", "lab", "", "", "")[number]
         gpus = 1 if tenant == "lab" else DEVICES
