@@ -9,7 +9,8 @@ node. Methods get the time, in seconds on any clock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -184,11 +185,38 @@ class ClusterPlacement:
         """Choose and book a node for a client that starts, among `nodes` (None: all) that have not `refused` it.
 
         A quota also gives the share, the memory and the service of the request, within the ceilings of the tenant.
-        An earlier booking of the client ends. A node whose devices are unknown comes first, because it has no clients;
+        An earlier booking of the client ends, and the client does not count where it has run before. A node whose devices are unknown comes first, because it has no clients;
         a second start goes there only if no known device is suitable. Raises NoRoom if waiting may help, else Refused.
         """
         self.expire(now)
         self.release(client)
+        with self._left_out(client):
+            return self._choose(client, request, tenant, quota, now, nodes, refused)
+
+    @contextmanager
+    def _left_out(self, client: str) -> Iterator[None]:
+        """Leave a client that restarts out of the placement, on a lost node for example, during the context."""
+        names = [f"{node}/{client}" for node, state in self.nodes.items() if client in state.clients]
+        before = {name: self._placement.placed[name] for name in names}
+        for name in names:
+            self._placement.remove(name)
+        try:
+            yield
+        finally:
+            for name, placed in before.items():
+                self._placement.register_existing(name, placed.request, placed.tenant, placed.devices)
+
+    def _choose(
+        self,
+        client: str,
+        request: PlacementRequest,
+        tenant: str,
+        quota: Quota | None,
+        now: float,
+        nodes: Container[str] | None,
+        refused: Container[str],
+    ) -> Choice:
+        """Choose and book a node for a client without a booking. Raises Refused."""
         if quota:
             quota = self._placement.tenants.with_ceilings(quota, tenant)
             request = request.with_quota(quota)

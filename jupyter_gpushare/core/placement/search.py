@@ -6,7 +6,7 @@ The request's labels, the tenants' topology cells and the free room decide which
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sortedcontainers import SortedList
@@ -29,6 +29,7 @@ class PlacementQuery:
     uses_own_cells: bool  # the tenant has cells, and the client stays within them
     named_devices: frozenset[str] | None  # the devices that the request names; None: all
     size: int  # thousandths that the client takes of the smallest device
+    together: Mapping[str, int]  # the working devices that have clients with the request's affinity, with their number
     among: Callable[[DeviceAllocations], bool] | None = None  # condition of the devices; None: all
 
 
@@ -133,7 +134,8 @@ class PlacementSearch:
         if request.gpus > 1:
             self._check_count(request)
         own = has_cells and self.guarantees is not None and request.service != "offline"
-        query = PlacementQuery(request, tenant, own, self.named_devices(request), self.size_of(request), among)
+        named, together = self.named_devices(request), self._devices_together(request.affinity)
+        query = PlacementQuery(request, tenant, own, named, self.size_of(request), together, among)
         if self.guarantees:
             self.refresh_pools(self.guarantees.move_slots_away_from_guests(tenant))
 
@@ -153,6 +155,11 @@ class PlacementSearch:
                     return tuple(sorted(device.uuid for device in found))
         raise self._refusal(query)
 
+    def _devices_together(self, affinity: str) -> dict[str, int]:
+        """Return the working devices that have clients with this affinity, with the number of these."""
+        on = self._affinities.get(affinity, {}) if affinity else {}
+        return {uuid: count for uuid, count in on.items() if not self.allocations[uuid].failure}
+
     def _check_count(self, request: PlacementRequest) -> None:
         suitable = [device for device in self.schedulable_devices.values() if device.suits_count(request)]
         if request.gpus > len(suitable):
@@ -164,8 +171,8 @@ class PlacementSearch:
         self, query: PlacementQuery, fits: Callable[[DeviceAllocations], bool], room: bool
     ) -> tuple[DeviceAllocations, ...] | None:
         request, size, gpus = query.request, query.size, query.request.gpus
-        if request.affinity and (together := self._affinities.get(request.affinity)):
-            return self._affine_devices([self.allocations[uuid] for uuid in together], size, gpus, fits)
+        if query.together:
+            return self._affine_devices([self.allocations[uuid] for uuid in query.together], size, gpus, fits)
         default_pool = self._pool("")
         if query.named_devices is not None:
             return first_fit(
@@ -217,8 +224,7 @@ class PlacementSearch:
                 return f"is not among the cells of tenant {tenant!r}"
             if not self.guarantees.admits(device.uuid, tenant):
                 return f"is in use by tenant {self.guarantees.owner(device.uuid)!r}, which is guaranteed it"
-        together = self._affinities.get(request.affinity) if request.affinity else None
-        if together and request.gpus <= len(together) and device.uuid not in together:
+        if query.together and request.gpus <= len(query.together) and device.uuid not in query.together:
             return f"has no client with affinity={request.affinity}"
         return device.rejection_reason(request)
 

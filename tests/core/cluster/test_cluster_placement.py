@@ -97,6 +97,29 @@ def test_a_lost_node_and_a_failed_device_get_no_client_until_they_are_back(faile
     assert choose(cluster, "two", share=0.1).node == "a"
 
 
+def test_a_client_of_a_lost_node_restarts_within_the_ceilings_of_its_tenant() -> None:
+    cluster = make_cluster({"a": 1, "b": 1}, ceilings=[Tenant("solo", share=1.0, max_clients=1)])
+    old = reported("one", "d0", share=1.0, tenant="solo")
+    cluster.observe("a", report(1, old), asked_at=1.0)
+    cluster.lose("a", "no answer")
+    assert choose(cluster, "one", "solo", quota=Quota(share=1.0), refused={"a"}).node == "b"
+    with pytest.raises(NoRoom, match="allowed are 1"):
+        choose(cluster, "two", "solo", quota=Quota())
+    cluster.release("one")
+    with pytest.raises(NoRoom, match="has 1 clients"):
+        choose(cluster, "two", "solo", quota=Quota())
+
+
+def test_clients_of_a_lost_node_do_not_bind_others_by_affinity() -> None:
+    cluster = make_cluster({"a": 1, "b": 1})
+    assert choose(cluster, "one", affinity="pair", nodes=["a"]).node == "a"
+    cluster.observe("a", report(1, reported("one", "d0", affinity="pair")), asked_at=1.0)
+    cluster.lose("a", "no answer")
+    assert choose(cluster, "two", affinity="pair").node == "b"
+    cluster.observe("a", report(1, reported("one", "d0", affinity="pair")), asked_at=2.0)
+    assert choose(cluster, "three", affinity="pair").node in ("a", "b")
+
+
 def test_nodes_that_have_never_answered_get_no_client() -> None:
     cluster = ClusterPlacement()
     cluster.add_node("a")
