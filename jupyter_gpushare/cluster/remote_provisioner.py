@@ -222,7 +222,7 @@ class RemoteProvisioner(RequestingProvisioner):
         reasons = "; ".join([*(f"{node}: {error}" for node, error in failures), *filter(None, [tries.message])])
         if tries.has_no_room:
             raise NodeError(f"no node has room for the kernel: {reasons}", "no_room")
-        is_passing = all(error.reason in ("timeout", *UNREACHABLE) for _, error in failures)
+        is_passing = not tries.message and all(error.reason in ("timeout", *UNREACHABLE) for _, error in failures)
         raise NodeError(f"no node has started the kernel: {reasons}", "timeout" if is_passing else "no_node")
 
     def _node_tries(self, first: str) -> NodeTries:

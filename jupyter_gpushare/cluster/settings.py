@@ -91,8 +91,9 @@ class GpuShareCluster(Configurable):
     )
     tenants = Dict(
         config=True,
-        help="Tenants of the cluster daemon, as in c.GpuShare.tenants. Ceilings hold over all nodes, and a guaranteed "
-        'cell may be a whole node: {"physics": {"groups": ["physics"], "cells": {"node": 2}}}.',
+        help="Tenants of the cluster daemon, as in c.GpuShare.tenants. A guaranteed cell may be a whole node: "
+        '{"physics": {"groups": ["physics"], "cells": {"node": 2}}}. Ceilings hold over all nodes for the starts that '
+        "the daemon chooses nodes for; c.GpuShare.tenants of the nodes enforces ceilings.",
     )
 
     @classmethod

@@ -11,9 +11,10 @@ import logging
 import signal
 import sys
 
+import msgspec
 from traitlets import TraitError
 
-from ..cluster.daemon.messages import ClusterStatus
+from ..cluster.daemon.messages import ClusterState, ClusterStatus
 from ..cluster.node_connection import CONNECTIONS
 from ..cluster.settings import GpuShareCluster
 from ..config.traits import GpuShare
@@ -94,12 +95,12 @@ async def _serve(
 def _print_status(path: str) -> int:
     try:
         with Client(path) as daemon:
-            status = daemon.request(ClusterStatus())
+            state = msgspec.convert(daemon.request(ClusterStatus()), ClusterState)
     except Unreachable:
         raise ValueError(f"no cluster daemon answers at {path}") from None
-    for node in status["nodes"]:
-        numbers = ", ".join(f"{node[name]} {name}" for name in ("devices", "clients", "bookings"))
-        print(f"{node['name']}: {node['message'] or numbers}")
-    for tenant, number in status["missing_cells"].items():
+    for node in state.nodes:
+        numbers = f"{node.devices} devices, {node.clients} clients, {node.bookings} bookings"
+        print(f"{node.name}: {node.message or numbers}")
+    for tenant, number in state.missing_cells.items():
         print(f"tenant {tenant}: no node has come for {number} of its guaranteed cells")
     return 0

@@ -9,11 +9,20 @@ from typing import Any
 
 import msgspec
 
-from ..cluster.daemon.messages import ChooseNode, ClusterRequest, ClusterStatus
+from ..cluster.daemon.messages import (
+    ABOVE_CEILING,
+    CEILING_REACHED,
+    ChooseNode,
+    ChosenNode,
+    ClusterRequest,
+    ClusterState,
+    ClusterStatus,
+    NodeState,
+)
 from ..coordinator.config.quota_parsing import parse_request
 from ..coordinator.config.tenant_lookup import TenantLookup
 from ..coordinator.transport.connection import Connection, refuse, reply
-from ..core.base.errors import Refused
+from ..core.base.errors import AboveCeiling, CeilingReached, Refused
 from ..core.base.quota import Quota
 from ..core.cluster.cluster_placement import ClusterPlacement
 from ..wire.messages import MAX_LINE
@@ -57,6 +66,10 @@ class ClusterRequests:
             reply(connection, request.id, self._result(connection.user, request))
         except PermissionError as error:
             refuse(connection, request.id, "forbidden", str(error))
+        except AboveCeiling as error:
+            refuse(connection, request.id, ABOVE_CEILING, str(error))
+        except CeilingReached as error:
+            refuse(connection, request.id, CEILING_REACHED, str(error))
         except Refused as error:
             refuse(connection, request.id, error.reason, str(error))
         except Exception:
@@ -70,7 +83,7 @@ class ClusterRequests:
             case ClusterStatus():
                 return self._status()
 
-    def _choose(self, user: str, wanted: ChooseNode) -> dict[str, Any]:
+    def _choose(self, user: str, wanted: ChooseNode) -> ChosenNode:
         self._check_user(user, wanted.client)
         if sum(self._users[client] == user for client in self._users) >= MAX_BOOKINGS:
             raise Refused(f"the user has {MAX_BOOKINGS} bookings already: allowed are {MAX_BOOKINGS}")
@@ -85,7 +98,7 @@ class ClusterRequests:
             refused=frozenset(wanted.refused),
         )
         self._users[wanted.client] = user
-        return {"node": choice.node, "devices": list(choice.devices)}
+        return ChosenNode(choice.node, choice.devices)
 
     def _check_user(self, user: str, client: str) -> None:
         """Raise PermissionError for the booking of another user. Users of bookings that have ended are forgotten."""
@@ -94,17 +107,11 @@ class ClusterRequests:
         if self._users.get(client, user) != user:
             raise PermissionError(f"the booking of {client} is that of another user")
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self) -> ClusterState:
         self._placement.expire(time.monotonic())
         bookings = Counter(booking.node for booking in self._placement.bookings.values())
         nodes = [
-            {
-                "name": name,
-                "message": node.failure,
-                "devices": len(node.devices),
-                "clients": len(node.clients),
-                "bookings": bookings[name],
-            }
+            NodeState(name, node.failure, len(node.devices), len(node.clients), bookings[name])
             for name, node in self._placement.nodes.items()
         ]
-        return {"nodes": nodes, "missing_cells": dict(self._placement.missing_cells)}
+        return ClusterState(tuple(nodes), dict(self._placement.missing_cells))

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_gpushare.cluster.daemon.messages import ChooseNode
+from jupyter_gpushare.cluster.daemon.messages import ABOVE_CEILING, CEILING_REACHED, ChooseNode
 from jupyter_gpushare.cluster_daemon.requests import MAX_BOOKINGS, ClusterRequests
 from jupyter_gpushare.coordinator.config.tenant_lookup import TenantLookup
 from jupyter_gpushare.core.cluster.cluster_placement import ClusterPlacement
@@ -124,8 +124,9 @@ def test_a_user_has_a_limited_number_of_bookings() -> None:
 def test_a_users_tenant_has_its_ceilings_over_all_nodes() -> None:
     handler = Handler(team={"users": ["1000"], "max_clients": 1, "memory": "1GiB"})
     assert handler.choose("1000", "a")["result"]
-    assert handler.choose("1000", "b")["reason"] == "no_room"
-    assert "above that of tenant" in handler.choose("1000", "a", quota="memory=2GiB")["message"]
+    assert handler.choose("1000", "b")["reason"] == CEILING_REACHED
+    refusal = handler.choose("1000", "a", quota="memory=2GiB")
+    assert refusal["reason"] == ABOVE_CEILING and "above that of tenant" in refusal["message"]
     assert handler.choose("1001", "c", quota="memory=2GiB")["result"]
 
 

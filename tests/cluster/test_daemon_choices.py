@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config
 
+from jupyter_gpushare.cluster.channel.messages import NodeError
+from jupyter_gpushare.cluster.daemon.messages import ChooseNode
+from jupyter_gpushare.cluster.daemon.node_tries import NodeTries
 from jupyter_gpushare.cluster.start_queue import START_QUEUE
 
 from ..support import tier
@@ -89,6 +94,44 @@ async def test_a_node_that_refuses_is_followed_by_another_one(start_daemon: Call
         os.kill(daemon.process.pid, signal.SIGCONT)
         await starts.start("d", 0.5)
         await asyncio.to_thread(wait_until, lambda: clients(daemon) == [2, 2], WAIT)
+
+
+async def test_a_node_that_the_daemon_does_not_know_is_tried_before_a_wait(start_daemon: Callable[..., Daemon]) -> None:
+    daemon = start_daemon(nodes=["n1"])
+    async with Starts({**daemon.settings, "nodes": list(NODES), "room_timeout": "0"}) as starts:
+        assert await starts.start("a", 1.0) == "n1"
+        await asyncio.to_thread(wait_until, lambda: daemon.nodes()["n1"]["clients"] == 1, WAIT)
+        assert await starts.start("b", 1.0) == "n2"
+
+
+async def test_ceilings_hold_over_all_nodes(start_daemon: Callable[..., Daemon]) -> None:
+    """The nodes themselves have room, and know no tenants."""
+    tenants = {"team": {"users": ["*"], "max_clients": 1, "share": 0.5}}
+    daemon = start_daemon(tenants=tenants)
+    async with Starts({**daemon.settings, "room_timeout": "0"}) as starts:
+        with pytest.raises(NodeError, match=r"share=0\.75 of 1 device is above what tenant 'team' has left") as failure:
+            await starts.start("a", 0.75)
+        assert failure.value.reason == "no_node", "no wait helps"
+        await starts.start("b", 0.25)
+        with pytest.raises(NodeError, match="tenant 'team' has 1 clients: allowed are 1") as failure:
+            await starts.start("c", 0.25)
+        assert failure.value.reason == "no_room"
+
+
+@pytest.mark.parametrize("result", ["{}", "null", "[]", '{"node":7}', '{"node":"n1","devices":0}', '{"node":"other"}'])
+async def test_an_unexpected_answer_is_no_answer(tmp_path: Path, result: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = json.loads(await reader.readline())["id"]
+        writer.write(f'{{"type":"reply","id":{number},"result":{result}}}\n'.encode())
+        writer.close()
+
+    async def own_order() -> list[str]:
+        return ["n2", "n1"]
+
+    server = await asyncio.start_unix_server(answer, tmp_path / "stand-in.sock")
+    tries = NodeTries(str(tmp_path / "stand-in.sock"), ChooseNode(client="k", nodes=NODES), "", own_order)
+    assert [await tries.next() for _ in range(3)] == ["n2", "n1", None]
+    server.close()
 
 
 async def test_a_daemon_that_does_not_answer_delays_a_start_for_a_short_time(

@@ -1,21 +1,25 @@
 """Nodes that one start tries: those that the cluster daemon chooses one after another, else in the server's own order.
 
-The daemon is an adviser: without an answer of it, a start goes on.
+The daemon is an adviser: without an answer of it, a start goes on. Only the ceilings of tenants end a start, because
+they concern all nodes alike.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from ...wire.client import AsyncClient, CoordinatorError, Unreachable
-from .messages import ChooseNode
+from ...wire.messages import Request
+from .messages import ABOVE_CEILING, CEILING_REACHED, ChooseNode, ChosenNode, ClusterState, ClusterStatus
 
 _ANSWER_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 
 
 class NodeTries:
@@ -23,7 +27,8 @@ class NodeTries:
 
     `first` is the node that comes before all others, or "". `own_order` returns the candidates in the server's order,
     without those that get no try. The caller adds to `unshared` the nodes that would start the kernel without sharing;
-    these come last, unless a node `has_no_room` at present. `message` is the daemon's sentence why no node has room.
+    these come last, unless a node `has_no_room` at present. `message` is the daemon's sentence why no node has room, or
+    why its tenant's ceilings do not admit the client.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class NodeTries:
         self._own_order = own_order
         self._tried: list[str] = []
         self._rest: list[str] | None = None  # of the server's own order; None: not yet needed
+        self._settled: set[str] = set()  # nodes that get no try, because the daemon knows that they have no room
         self._retried = 0  # number of nodes that have been tried again without sharing
 
     async def next(self) -> str | None:
@@ -51,8 +57,8 @@ class NodeTries:
         if self._rest is None:
             if (node := await self._choose()) is not None:
                 return self._try(node)
-            self._rest = [] if self.message else [one for one in await self._own_order() if one not in self._tried]
-            if not {*self._wanted.nodes} <= {*self._tried, *self._rest}:
+            self._rest = await self._nodes_left()
+            if not {*self._wanted.nodes} <= {*self._tried, *self._settled, *self._rest}:
                 self.has_no_room = True  # a node that does not answer may have room later
         if self._rest:
             return self._try(self._rest.pop(0))
@@ -60,6 +66,11 @@ class NodeTries:
             self._retried += 1
             return self.unshared[self._retried - 1]
         return None
+
+    async def _nodes_left(self) -> list[str]:
+        """Return the nodes to try after the daemon has chosen none, in the server's order."""
+        done = {*self._tried, *self._settled}
+        return [] if {*self._wanted.nodes} <= done else [one for one in await self._own_order() if one not in done]
 
     def _try(self, node: str) -> str:
         self._tried.append(node)
@@ -69,24 +80,37 @@ class NodeTries:
         """Return the node that the daemon chooses, or None if the daemon does not choose any further node."""
         if not self._socket or len(self._wanted.nodes) <= max(1, len(self._tried)):
             return None
+        refused = tuple(self._tried)
         try:
-            answer = await self._ask(msgspec.structs.replace(self._wanted, refused=tuple(self._tried)))
+            node = (await self._ask(msgspec.structs.replace(self._wanted, refused=refused), ChosenNode)).node
+            return node if node in self._wanted.nodes and node not in self._tried else None
         except Unreachable:
             log.warning("choosing a node without the cluster daemon: no daemon has answered at %s", self._socket)
-            return None
-        except CoordinatorError as error:
-            if error.reason == "no_room":
-                self.has_no_room, self.message = True, str(error)
+        except (CoordinatorError, msgspec.ValidationError) as error:
+            reason = error.reason if isinstance(error, CoordinatorError) else ""
+            if reason in ("no_room", CEILING_REACHED, ABOVE_CEILING):
+                self.message = str(error)
+                self.has_no_room = reason != ABOVE_CEILING
+                await self._settle(reason == "no_room")
             else:
                 log.warning("choosing a node without the cluster daemon: %s", error)
-            return None
-        node = str(answer["node"])
-        return node if node in self._wanted.nodes and node not in self._tried else None
+        return None
 
-    async def _ask(self, request: ChooseNode) -> dict[str, object]:
+    async def _settle(self, has_no_room: bool) -> None:
+        """Try no node for which the daemon's refusal counts: all that answer it, or all for a ceiling."""
+        if not has_no_room:
+            self._settled, self.unshared = {*self._wanted.nodes}, []
+            return
+        try:
+            state = await self._ask(ClusterStatus(), ClusterState)
+            self._settled = {one.name for one in state.nodes if not one.message}
+        except (CoordinatorError, msgspec.ValidationError) as error:
+            log.warning("trying all nodes without the cluster daemon: %s", error)
+
+    async def _ask(self, request: Request, answer: type[_Answer]) -> _Answer:
+        """Return the answer of the daemon. Raise CoordinatorError, and ValidationError for an unexpected answer."""
         connection = await AsyncClient.connect(self._socket, _ANSWER_SECONDS)
         try:
-            found: dict[str, object] = await connection.request(request, _ANSWER_SECONDS)
-            return found
+            return msgspec.convert(await connection.request(request, _ANSWER_SECONDS), answer)
         finally:
             await connection.close()

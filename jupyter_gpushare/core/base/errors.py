@@ -39,6 +39,14 @@ class NoRoom(PlacementFailed):
     reason = "no_room"
 
 
+class AboveCeiling(PlacementFailed):
+    """A request above a ceiling of its tenant, which no device changes."""
+
+
+class CeilingReached(NoRoom):
+    """A request for which a ceiling of its tenant has nothing left, until other clients of the tenant end."""
+
+
 class NoNode(Refused):
     """A request for which no node of a cluster has answered."""
 

@@ -185,8 +185,9 @@ class ClusterPlacement:
         """Choose and book a node for a client that starts, among `nodes` (None: all) that have not `refused` it.
 
         A quota also gives the share, the memory and the service of the request, within the ceilings of the tenant.
-        An earlier booking of the client ends, and the client does not count where it has run before. A node whose devices are unknown comes first, because it has no clients;
-        a second start goes there only if no known device is suitable. Raises NoRoom if waiting may help, else Refused.
+        An earlier booking of the client ends, and the client does not count where it has run before. A node whose
+        devices are unknown comes first, because it has no clients; a second start goes there only if no known device is
+        suitable. Raises NoRoom if waiting may help, else Refused; CeilingReached and AboveCeiling concern all nodes.
         """
         self.expire(now)
         self.release(client)

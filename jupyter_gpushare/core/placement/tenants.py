@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...units import format_size, size_word
-from ..base.errors import NoRoom, PlacementFailed, Refused
+from ..base.errors import AboveCeiling, CeilingReached, PlacementFailed, Refused
 from ..base.quota import Quota
 from .topology_cells import LEVELS
 
@@ -101,14 +101,14 @@ class Tenants:
         where = f"tenant {tenant!r}"
         others = [use for other, use in self._uses[tenant].items() if other != client]
         if known.max_clients is not None and client not in self._uses[tenant] and len(others) >= known.max_clients:
-            raise (NoRoom if known.max_clients else PlacementFailed)(
+            raise (CeilingReached if known.max_clients else AboveCeiling)(
                 f"{where} has {len(others)} clients: allowed are {known.max_clients}; end one of them first"
             )
         if quota.limit > known.limit:
-            raise PlacementFailed(f"limit={quota.limit:g} is above that of {where}: allowed is up to {known.limit:g}")
+            raise AboveCeiling(f"limit={quota.limit:g} is above that of {where}: allowed is up to {known.limit:g}")
         if known.memory is not None and (quota.memory is None or quota.memory > known.memory):
             asked = "all of the device's memory" if quota.memory is None else f"memory={size_word(quota.memory)}"
-            raise PlacementFailed(
+            raise AboveCeiling(
                 f"{asked} is above that of {where}: allowed is up to {format_size(known.memory, math.floor)}"
             )
         if known.share is not None and quota.share:
@@ -116,7 +116,7 @@ class Tenants:
             if taken + quota.share * gpus > known.share + 1e-9:
                 left = max(0.0, known.share - taken) / gpus
                 fits_alone = quota.share * gpus <= known.share + 1e-9
-                raise (NoRoom if fits_alone else PlacementFailed)(
+                raise (CeilingReached if fits_alone else AboveCeiling)(
                     f"share={quota.share:g} of {gpus} device{'s' if gpus > 1 else ''} is above what {where} has left: "
                     f"{taken:g} of {known.share:g} are taken, allowed is up to {left:g}"
                 )
