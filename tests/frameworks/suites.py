@@ -40,6 +40,12 @@ class Suite:
     headers: str = ""  # folder of CUDA, for programs that compile
     runs_contended: bool = False  # also beside a rival, and with a quota
 
+    @property
+    def version(self) -> str:
+        """Text that differs if `get` has something else to install; limits and the selection of tests are no part."""
+        parts = [self.requirements, self.repository, self.revision, self.sources, self.framework, self.opened]
+        return repr([RUNNER, *parts])
+
 
 CUDA_PYTHON = {
     "repository": "https://github.com/NVIDIA/cuda-python",
@@ -314,7 +320,7 @@ def problem(name: str) -> str:
     stamp = _stamp(name)
     if not stamp.exists():
         return f"no suite {name} in {FOLDER} (make suites)"
-    if stamp.read_text() != repr(SUITES[name]):
+    if stamp.read_text() != SUITES[name].version:
         return f"the suite {name} in {FOLDER} has other versions than tests/frameworks/suites.py (make suites)"
     return ""
 
@@ -324,12 +330,11 @@ def _stamp(name: str) -> Path:
 
 
 def get(name: str) -> None:
-    """Install a suite's packages and get its sources.
+    """Install a suite's packages and get its sources. The stamp is replaced after the last step.
 
     Raises CalledProcessError if a step fails.
     """
     suite = SUITES[name]
-    _stamp(name).unlink(missing_ok=True)
     if not python(name).exists():
         subprocess.run([sys.executable, "-m", "venv", FOLDER / name / "venv"], check=True)
     requirements = [*RUNNER, *suite.requirements]
@@ -346,7 +351,7 @@ def get(name: str) -> None:
             subprocess.run([*git, *command], check=True)
     if suite.framework:
         _build_stand_ins(name)
-    _stamp(name).write_text(repr(suite))
+    _stamp(name).write_text(suite.version)
 
 
 def _build_stand_ins(name: str) -> None:
@@ -374,7 +379,7 @@ def main() -> int:
         try:
             get(name)
         except subprocess.CalledProcessError as error:
-            print(f"The suite {name} is absent, so its test is skipped: {error}", file=sys.stderr)
+            print(f"The suite {name} could not be had, so its test is skipped: {error}", file=sys.stderr)
             failed = 1
     return failed
 
