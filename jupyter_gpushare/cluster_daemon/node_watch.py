@@ -65,7 +65,11 @@ class NodeWatch:
     async def _follow(self, node: str) -> None:
         pause = max(_MIN_PAUSE_SECONDS, _REQUEST_SECONDS * len(self._settings.all_nodes))
         while True:
-            await self._request(node)
+            try:
+                await self._request(node)
+            except Exception:  # a fault of one request, such as a lack of descriptors, must not end the watch
+                log.exception("cannot request the state of %s", node)
+                self._lose(node, "the daemon cannot request its state: see the daemon's log")
             await asyncio.sleep(pause)
 
     async def _request(self, node: str) -> None:

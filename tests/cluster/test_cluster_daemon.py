@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_gpushare.cluster.channel.messages import NO_COORDINATOR, NodeError
 from jupyter_gpushare.cluster.daemon.messages import ABOVE_CEILING, CEILING_REACHED, ChooseNode
+from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+from jupyter_gpushare.cluster.settings import GpuShareCluster
+from jupyter_gpushare.cluster_daemon import node_watch
+from jupyter_gpushare.cluster_daemon.node_watch import NodeWatch
 from jupyter_gpushare.cluster_daemon.requests import MAX_BOOKINGS, ClusterRequests
 from jupyter_gpushare.coordinator.config.tenant_lookup import TenantLookup
 from jupyter_gpushare.core.cluster.cluster_placement import ClusterPlacement
@@ -66,6 +73,25 @@ def test_a_lost_node_gets_no_start_until_it_is_back(start_daemon: Callable[..., 
     (tmp_path / "n1.lost").unlink()
     wait_until(lambda: not daemon.nodes()["n1"]["message"], WAIT)
     assert daemon.choose("c3") == "n1"
+
+
+async def test_a_request_that_fails_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [OSError("too many open files"), NodeError("no socket", NO_COORDINATOR)]
+
+    def fail(node: str, command: object) -> None:
+        raise failures.pop(0) if len(failures) > 1 else failures[0]
+
+    monkeypatch.setattr(CONNECTIONS, "connection", fail)
+    monkeypatch.setattr(node_watch, "_MIN_PAUSE_SECONDS", 0.01)
+    placement = ClusterPlacement()
+    watch = NodeWatch(placement, GpuShareCluster(nodes=["n1"]), lambda user: "")
+    watch.start()
+    deadline = time.monotonic() + WAIT
+    while placement.nodes["n1"].failure and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    assert not placement.nodes["n1"].failure
+    assert len(failures) == 1
+    await watch.close()
 
 
 def test_a_second_daemon_of_the_socket_ends(start_daemon: Callable[..., Daemon]) -> None:
