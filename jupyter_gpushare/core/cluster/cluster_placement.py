@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from .node_report import NodeReport, ReportedClient, ReportedDevice
 
 _GONE = "the node reports it no more"
 _RESTART_SECONDS = 10.0  # for a coordinator that restarts, whose clients count meanwhile
+_SET_BACK_SECONDS = 30.0  # for which a node comes after the others, because it has refused a client
 _MISSING = "/missing"  # beginning of the names of cells for which no node has come so far
 
 
@@ -51,6 +52,11 @@ class _Node:
     coordinator_at: float = -float("inf")  # time of the last report of a coordinator
     failure: str = "the node has not answered yet"
 
+    @property
+    def has_coordinator(self) -> bool:
+        """Return whether the last report is that of a coordinator."""
+        return self.coordinator_at == self.asked_at
+
 
 class ClusterPlacement:
     """Placement on the nodes. A call that raises has changed nothing but bookings that have expired."""
@@ -63,6 +69,7 @@ class ClusterPlacement:
         self.bookings: dict[str, _Booking] = {}  # by client, the oldest first
         self._booking_seconds = booking_seconds
         self._nodes_of_cells: dict[str, str] = {}
+        self._set_back: dict[str, float] = {}  # by node: until when the node comes after the others
         self._unknown: dict[str, None] = {}  # nodes whose devices are unknown, the first one first
         self._placement = Placement(replace(settings, topology=_missing_cells(settings.tenants)))
 
@@ -147,6 +154,7 @@ class ClusterPlacement:
             if booking and booking.node == node:
                 self.release(client)
             if client not in state.clients:
+                self._set_back.pop(node, None)
                 devices = tuple(state.devices[uuid] for uuid in reported.devices if uuid in state.devices)
                 self._placement.register_existing(f"{node}/{client}", reported.request, reported.tenant, devices)
                 state.clients[client] = reported
@@ -187,12 +195,31 @@ class ClusterPlacement:
         A quota also gives the share, the memory and the service of the request, within the ceilings of the tenant.
         An earlier booking of the client ends, and the client does not count where it has run before. A node whose
         devices are unknown comes first, because it has no clients; a second start goes there only if no known device is
-        suitable. Raises NoRoom if waiting may help, else Refused; CeilingReached and AboveCeiling concern all nodes.
+        suitable. A node that has refused a booked client comes after all others for a time. Raises NoRoom if waiting
+        may help, else Refused; CeilingReached and AboveCeiling concern all nodes.
         """
         self.expire(now)
+        booking = self.bookings.get(client)
+        if booking and booking.node in refused:
+            self._set_back[booking.node] = now + _SET_BACK_SECONDS
+        self._set_back = {node: until for node, until in self._set_back.items() if until > now}
         self.release(client)
+
+        def is_allowed(node: str) -> bool:
+            return node not in refused and (nodes is None or node in nodes)
+
+        def is_preferred(node: str) -> bool:
+            return node not in self._set_back and is_allowed(node)
+
         with self._left_out(client):
-            return self._choose(client, request, tenant, quota, now, nodes, refused)
+            if quota:
+                quota = self._placement.tenants.with_ceilings(quota, tenant)
+                request = request.with_quota(quota)
+                self._placement.tenants.check(_booked(client), tenant, quota, request.gpus)
+            if any(map(is_allowed, self._set_back)):
+                with suppress(Refused):
+                    return self._choose(client, request, tenant, quota, is_preferred, now)
+            return self._choose(client, request, tenant, quota, is_allowed, now)
 
     @contextmanager
     def _left_out(self, client: str) -> Iterator[None]:
@@ -213,19 +240,10 @@ class ClusterPlacement:
         request: PlacementRequest,
         tenant: str,
         quota: Quota | None,
+        is_allowed: Callable[[str], bool],
         now: float,
-        nodes: Container[str] | None,
-        refused: Container[str],
     ) -> Choice:
         """Choose and book a node for a client without a booking. Raises Refused."""
-        if quota:
-            quota = self._placement.tenants.with_ceilings(quota, tenant)
-            request = request.with_quota(quota)
-            self._placement.tenants.check(_booked(client), tenant, quota, request.gpus)
-
-        def is_allowed(node: str) -> bool:
-            return node not in refused and (nodes is None or node in nodes)
-
         unknown = {node: count for node, count in self._unknown_nodes(tenant).items() if is_allowed(node)}
         emptiest = min(unknown, key=unknown.__getitem__, default="")
         if not emptiest or unknown[emptiest]:
@@ -276,13 +294,15 @@ class ClusterPlacement:
     def _unknown_nodes(self, tenant: str) -> dict[str, int]:
         """Return the nodes that answer, whose devices are unknown, with the number of starts that are booked there.
 
-        A tenant that has all of its cells stays within these.
+        A coordinator without devices counts as such a start, because its node may have no devices. A tenant that has
+        all of its cells stays within these.
         """
         known = self._placement.tenants.get(tenant)
         if not self._unknown or (known and known.has_cells and tenant not in self.missing_cells):
             return {}
         booked = Counter(booking.node for booking in self.bookings.values())
-        return {node: booked[node] for node in self._unknown if not self.nodes[node].failure}
+        states = {node: self.nodes[node] for node in self._unknown if not self.nodes[node].failure}
+        return {node: booked[node] + len(one.clients) + one.has_coordinator for node, one in states.items()}
 
     def _devices_named(self, words: tuple[str, ...]) -> frozenset[str] | None:
         """Return the devices that a user names by their UUID, by its beginning, by index on the node or by name."""

@@ -7,8 +7,8 @@ import pytest
 from jupyter_gpushare.core.base.errors import NoNode, NoRoom, PlacementFailed, Refused
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.cluster.cluster_placement import ClusterPlacement
-from jupyter_gpushare.core.cluster.node_report import NO_COORDINATOR
-from jupyter_gpushare.core.placement import Tenant
+from jupyter_gpushare.core.cluster.node_report import NO_COORDINATOR, ReportedClient
+from jupyter_gpushare.core.placement import PlacementRequest, Tenant
 
 from .clusters import GIB, MEMORY, choose, make_cluster, report, reported
 
@@ -136,8 +136,30 @@ def test_each_node_without_a_coordinator_gets_one_start_first() -> None:
     for node in ("a", "b"):
         cluster.observe(node, NO_COORDINATOR, asked_at=0.0)
     assert [choose(cluster, f"c{n}").node for n in range(3)] == ["a", "b", "known"]
-    assert choose(cluster, "c0", refused={"a"}).node == "known"
+    cluster.release("c0")
     assert choose(cluster, "c3").node == "a"
+    assert choose(cluster, "c3", refused={"a"}).node == "known"
+    assert choose(cluster, "c4").node == "known", "the node has refused a client"
+
+
+def test_a_coordinator_without_devices_gets_no_start_before_other_nodes() -> None:
+    cluster = make_cluster({"good": 1})
+    cluster.observe("bare", report(0, ReportedClient("other", (), PlacementRequest())), asked_at=1.0)
+    assert {choose(cluster, f"c{n}").node for n in range(3)} == {"good"}
+    assert choose(cluster, "one", share=0.5, refused={"good"}).node == "bare"
+
+
+def test_a_node_that_has_refused_a_client_comes_after_the_others_for_a_time() -> None:
+    cluster = make_cluster({"a": 8, "b": 1})
+    assert choose(cluster, "one").node == "a"
+    assert choose(cluster, "one", refused={"a"}).node == "b"
+    assert {choose(cluster, f"c{n}", now=29.0).node for n in range(3)} == {"b"}
+    assert choose(cluster, "two", now=29.0, gpus=2).node == "a", "no other node has two devices"
+    assert choose(cluster, "three", now=30.0).node == "a"
+
+    assert choose(cluster, "three", refused={"a"}, now=31.0).node == "b"
+    cluster.observe("a", report(8, reported("new", "d0")), asked_at=32.0)
+    assert choose(cluster, "four", now=33.0).node == "a", "the node takes clients again"
 
 
 def test_nodes_without_a_coordinator_share_the_starts_that_find_no_other_device() -> None:
