@@ -75,6 +75,7 @@ class RemoteProvisioner(RequestingProvisioner):
         self._loop: asyncio.AbstractEventLoop  # of the kernel manager
         self._restart_task: asyncio.Task[None] | None = None
         self._waiting: WaitingStart | None = None
+        self._tries: NodeTries | None = None  # of the last start
 
     @property
     def has_process(self) -> bool:
@@ -183,6 +184,7 @@ class RemoteProvisioner(RequestingProvisioner):
             kernel_records.remove(self.kernel_id)
             kernel.discard()
             await asyncio.wait({asyncio.wrap_future(kernel.ended)}, timeout=_REQUEST_SECONDS)
+            await self._release_booking()
             raise NodeError(start.cancellation, "cancelled")
         return info
 
@@ -191,9 +193,20 @@ class RemoteProvisioner(RequestingProvisioner):
 
         `level` is that of the records about nodes that do not take the kernel.
         """
+        self._tries = tries = self._node_tries(self._chosen)
+        try:
+            info = await self._start_on_one_of(tries, level)
+        except BaseException:
+            await tries.release()
+            raise
+        if self._chosen in tries.unshared:
+            await tries.release()
+        return info
+
+    async def _start_on_one_of(self, tries: NodeTries, level: int) -> KernelConnectionInfo:
+        """Start the kernel on the first node that takes it. Raise NodeError."""
         failures: list[tuple[str, NodeError]] = []
         before, ports = self._chosen, self._ports
-        tries = self._node_tries(before)
         while (node := await tries.next()) is not None:
             must_share = len(self._candidates()) > 1 and node not in tries.unshared
             is_other = bool(before) and node != before
@@ -224,6 +237,11 @@ class RemoteProvisioner(RequestingProvisioner):
             raise NodeError(f"no node has room for the kernel: {reasons}", "no_room")
         is_passing = not tries.message and all(error.reason in ("timeout", *UNREACHABLE) for _, error in failures)
         raise NodeError(f"no node has started the kernel: {reasons}", "timeout" if is_passing else "no_node")
+
+    async def _release_booking(self) -> None:
+        tries, self._tries = self._tries, None
+        if tries:
+            await tries.release()
 
     def _node_tries(self, first: str) -> NodeTries:
         assert self.identity is not None
@@ -391,6 +409,8 @@ class RemoteProvisioner(RequestingProvisioner):
             await self._ask(self._remote_kernel(), forget)
         except NodeError as error:
             self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
+        if not restart:
+            await self._release_booking()
 
     def _remote_kernel(self, node: str = "") -> RemoteKernel:
         """Return the kernel on a node, also after the provisioner has chosen another one; default: the chosen one."""

@@ -18,6 +18,7 @@ from ..cluster.daemon.messages import (
     ClusterState,
     ClusterStatus,
     NodeState,
+    ReleaseBooking,
 )
 from ..coordinator.config.quota_parsing import parse_request
 from ..coordinator.config.tenant_lookup import TenantLookup
@@ -34,7 +35,7 @@ _decoder = msgspec.json.Decoder(ClusterRequest)
 
 
 class ClusterRequests:
-    """Handler of all requests. Only the user of a booking may replace the booking."""
+    """Handler of all requests. Only the user of a booking may replace or end the booking."""
 
     def __init__(self, placement: ClusterPlacement, tenants: TenantLookup) -> None:
         self._placement = placement
@@ -62,6 +63,8 @@ class ClusterRequests:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             refuse(connection, 0, "malformed", f"not a request: {error}")
             return
+        if connection.has_hung_up:
+            return  # the server has given up, and has chosen a node itself
         try:
             reply(connection, request.id, self._result(connection.user, request))
         except PermissionError as error:
@@ -80,6 +83,9 @@ class ClusterRequests:
         match request:
             case ChooseNode():
                 return self._choose(user, request)
+            case ReleaseBooking(client=client):
+                self._check_user(user, client)
+                return self._placement.release(client)
             case ClusterStatus():
                 return self._status()
 

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from jupyter_gpushare.cluster.channel.messages import NO_COORDINATOR, NodeError
-from jupyter_gpushare.cluster.daemon.messages import ABOVE_CEILING, CEILING_REACHED, ChooseNode
+from jupyter_gpushare.cluster.daemon.messages import ABOVE_CEILING, CEILING_REACHED, ChooseNode, ReleaseBooking
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 from jupyter_gpushare.cluster_daemon import node_watch
@@ -102,8 +102,9 @@ def test_a_second_daemon_of_the_socket_ends(start_daemon: Callable[..., Daemon])
 class StandInConnection:
     """Connection of a user that keeps the answers."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: str, has_hung_up: bool = False) -> None:
         self.user = user
+        self.has_hung_up = has_hung_up
         self.answers: list[dict[str, Any]] = []
 
     def send(self, line: bytes) -> None:
@@ -121,11 +122,11 @@ class Handler:
         self.placement = ClusterPlacement(PlacementSettings(tenants=tuple(lookup.tenants)))
         device = ReportedDevice("d0", "A100", 80 << 30)
         self.placement.observe("n1", NodeReport((device,)), asked_at=0.0)
-        self._requests = ClusterRequests(self.placement, lookup)
+        self.requests = ClusterRequests(self.placement, lookup)
 
     def send(self, user: str, line: bytes) -> dict[str, Any]:
         connection = StandInConnection(user)
-        self._requests.on_line(connection, line)  # type: ignore[arg-type]
+        self.requests.on_line(connection, line)  # type: ignore[arg-type]
         return connection.answers[0]
 
     def choose(self, user: str, client: str, **options: Any) -> dict[str, Any]:
@@ -137,6 +138,23 @@ def test_only_its_user_replaces_a_booking() -> None:
     assert handler.choose("1000", "a")["result"] == {"node": "n1", "devices": ["d0"]}
     assert handler.choose("1001", "a")["reason"] == "forbidden"
     assert handler.choose("1000", "a", quota="share=0.5")["result"]["node"] == "n1"
+
+
+def test_only_its_user_ends_a_booking() -> None:
+    handler = Handler()
+    release = msgspec.json.encode(ReleaseBooking(client="a"))
+    assert handler.send("1000", release)["result"] is False
+    handler.choose("1000", "a", quota="share=1")
+    assert handler.send("1001", release)["reason"] == "forbidden"
+    assert handler.send("1000", release)["result"] is True
+    assert handler.choose("1001", "b", quota="share=1")["result"]
+
+
+def test_a_server_that_has_hung_up_gets_no_booking() -> None:
+    handler = Handler()
+    connection: Any = StandInConnection("1000", has_hung_up=True)
+    handler.requests.on_line(connection, msgspec.json.encode(ChooseNode(client="a")))
+    assert not handler.placement.bookings
 
 
 def test_a_user_has_a_limited_number_of_bookings() -> None:

@@ -104,6 +104,14 @@ async def test_a_node_that_the_daemon_does_not_know_is_tried_before_a_wait(start
         assert await starts.start("b", 1.0) == "n2"
 
 
+async def test_a_start_that_fails_leaves_no_booking(start_daemon: Callable[..., Daemon]) -> None:
+    daemon = start_daemon()
+    async with Starts({**daemon.settings, "addresses": dict.fromkeys(NODES, "192.0.2.1")}) as starts:
+        with pytest.raises(NodeError, match="the node does not have the address"):
+            await starts.start("a", 1.0)
+    assert all(not node["bookings"] for node in daemon.nodes().values())
+
+
 async def test_ceilings_hold_over_all_nodes(start_daemon: Callable[..., Daemon]) -> None:
     """The nodes themselves have room, and know no tenants."""
     tenants = {"team": {"users": ["*"], "max_clients": 1, "share": 0.5}}

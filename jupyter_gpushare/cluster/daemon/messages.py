@@ -36,6 +36,12 @@ class ChosenNode(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()
 
 
+class ReleaseBooking(Request, tag="release_booking", frozen=True, kw_only=True):
+    """Request to end the booking of a client that does not come. Result: whether there was one."""
+
+    client: Identity
+
+
 class NodeState(msgspec.Struct, frozen=True):
     """Node as the daemon knows it. `message`: why the node gets no client, or ""."""
 
@@ -57,4 +63,4 @@ class ClusterStatus(Request, tag="cluster_status", frozen=True, kw_only=True):
     """Request for the state of the daemon. Result: ClusterState."""
 
 
-ClusterRequest = ChooseNode | ClusterStatus
+ClusterRequest = ChooseNode | ReleaseBooking | ClusterStatus

@@ -6,7 +6,10 @@ they concern all nodes alike.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -14,9 +17,18 @@ import msgspec
 
 from ...wire.client import AsyncClient, CoordinatorError, Unreachable
 from ...wire.messages import Request
-from .messages import ABOVE_CEILING, CEILING_REACHED, ChooseNode, ChosenNode, ClusterState, ClusterStatus
+from .messages import (
+    ABOVE_CEILING,
+    CEILING_REACHED,
+    ChooseNode,
+    ChosenNode,
+    ClusterState,
+    ClusterStatus,
+    ReleaseBooking,
+)
 
 _ANSWER_SECONDS = 1.0
+_REPORT_SECONDS = 60.0  # after which the daemon knows the client of a start, or has forgotten the booking
 
 log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -48,6 +60,7 @@ class NodeTries:
         self._tried: list[str] = []
         self._rest: list[str] | None = None  # of the server's own order; None: not yet needed
         self._settled: set[str] = set()  # nodes that get no try, because the daemon knows that they have no room
+        self._asked_at = -math.inf  # time of the last request for a node, which may be booked
         self._retried = 0  # number of nodes that have been tried again without sharing
 
     async def next(self) -> str | None:
@@ -67,6 +80,14 @@ class NodeTries:
             return self.unshared[self._retried - 1]
         return None
 
+    async def release(self) -> None:
+        """End the booking of a client that does not come to its node, or that has ended soon."""
+        if time.monotonic() > self._asked_at + _REPORT_SECONDS:
+            return
+        self._asked_at = -math.inf
+        with contextlib.suppress(CoordinatorError, msgspec.ValidationError):
+            await self._ask(ReleaseBooking(client=self._wanted.client), bool)
+
     async def _nodes_left(self) -> list[str]:
         """Return the nodes to try after the daemon has chosen none, in the server's order."""
         done = {*self._tried, *self._settled}
@@ -81,6 +102,7 @@ class NodeTries:
         if not self._socket or len(self._wanted.nodes) <= max(1, len(self._tried)):
             return None
         refused = tuple(self._tried)
+        self._asked_at = time.monotonic()
         try:
             node = (await self._ask(msgspec.structs.replace(self._wanted, refused=refused), ChosenNode)).node
             return node if node in self._wanted.nodes and node not in self._tried else None

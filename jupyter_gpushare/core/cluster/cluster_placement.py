@@ -147,17 +147,19 @@ class ClusterPlacement:
 
     def _update_clients(self, node: str, state: _Node, report: NodeReport) -> None:
         found = {client.id: client for client in report.clients}
+        new = found.keys() - state.clients.keys()
         for client in [one for one, known in state.clients.items() if found.get(one) != known]:
             self._remove_client(node, state, client)
         for client, reported in found.items():
             booking = self.bookings.get(client)
-            if booking and booking.node == node:
+            if booking and (booking.node == node or client in new):  # a server may start the client on another node
                 self.release(client)
             if client not in state.clients:
-                self._set_back.pop(node, None)
                 devices = tuple(state.devices[uuid] for uuid in reported.devices if uuid in state.devices)
                 self._placement.register_existing(f"{node}/{client}", reported.request, reported.tenant, devices)
                 state.clients[client] = reported
+        if new:
+            self._set_back.pop(node, None)
 
     def _remove_client(self, node: str, state: _Node, client: str) -> None:
         del state.clients[client]
@@ -278,10 +280,12 @@ class ClusterPlacement:
         self._book(client, node, now)
         return Choice(node, tuple(uuid.removeprefix(f"{self.nodes[node].cell}/") for uuid in chosen))
 
-    def release(self, client: str) -> None:
-        """End the booking of a client, because its node has refused it or because it has been reported."""
-        if self.bookings.pop(client, None):
-            self._placement.remove(_booked(client))
+    def release(self, client: str) -> bool:
+        """End the booking of a client, because it does not come or has been reported. Return false if there is none."""
+        if not self.bookings.pop(client, None):
+            return False
+        self._placement.remove(_booked(client))
+        return True
 
     def expire(self, now: float) -> None:
         """End the bookings whose time has passed."""

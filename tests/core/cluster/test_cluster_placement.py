@@ -29,6 +29,17 @@ def test_a_booking_lasts_until_the_node_reports_the_client() -> None:
     assert choose(cluster, "two", share=0.7, now=5.0).node == "a", "the report counts, not the booking"
 
 
+def test_a_booking_ends_when_another_node_has_taken_the_client() -> None:
+    cluster = make_cluster({"a": 1, "b": 1})
+    cluster.observe("b", report(1, reported("one", "d0")), asked_at=1.0)
+    assert choose(cluster, "one", share=1.0, nodes=["a"]).node == "a"
+    cluster.observe("b", report(1, reported("one", "d0", share=0.1)), asked_at=2.0)
+    assert "one" in cluster.bookings, "the node had the client before the start"
+    assert choose(cluster, "two", share=0.5, nodes=["b"]).node == "b"
+    cluster.observe("a", report(1, reported("two", "d0", share=0.5)), asked_at=3.0)
+    assert "two" not in cluster.bookings
+
+
 def test_a_booking_ends_after_its_time() -> None:
     cluster = make_cluster({"a": 1})
     choose(cluster, "one", share=1.0, now=0.0)
