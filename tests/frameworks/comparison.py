@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 TEST_SECONDS = 60.0  # limit of one test: some wait without end for a kernel, and no kernel is computed
 MAX_ENDED_PROCESSES = 100  # by the limit or by a crash; a run without this option ends at the fifth
-MAX_UNKNOWN = 5  # tests without an outcome in one of two runs, because of the limit
+RERUN_SECONDS = 5 * TEST_SECONDS  # limit of a test that reached its limit in one of two runs only
+MAX_RERUN = 5  # tests; more that end in one of two runs only are a difference without a second run
 
 
 @dataclass(frozen=True)
@@ -23,19 +26,28 @@ class Outcomes:
 
 
 def run_tests(
-    command: Sequence[str | Path], env: dict[str, str], folder: Path, report: Path, limit: float, seconds: float
+    command: Sequence[str | Path],
+    env: dict[str, str],
+    folder: Path,
+    report: Path,
+    limit: float,
+    seconds: float,
+    only: Sequence[str] = (),
 ) -> Outcomes:
     """Run pytest by a command in a folder, and return the outcomes, which `report` without its suffix names.
 
-    A test has a limit in seconds, as has the whole run. The variable PYTHONPATH must have the folder of suites_plugin.
-    Raises subprocess.TimeoutExpired after `seconds`.
+    A test has a limit in seconds, as has the whole run. `only` has the names of the tests to run, if not all.
+    The variable PYTHONPATH must have the folder of suites_plugin. Raises subprocess.TimeoutExpired after `seconds`.
     """
-    over_limit = report.with_suffix(".limit")
+    over_limit, names = report.with_suffix(".limit"), report.with_suffix(".names")
     for file in (report, over_limit):
         file.unlink(missing_ok=True)
     options = ["-q", "-n", "1", "-p", "no:cacheprovider", "-p", "suites_plugin", f"--junitxml={report}"]
     options += [f"--max-worker-restart={MAX_ENDED_PROCESSES}", "-o", "consider_namespace_packages=true"]
     options += [f"--timeout={limit}", "--timeout-method=thread"]
+    if only:
+        names.write_text("\n".join(only))
+        options.append(f"--only-tests={names}")
     done = subprocess.run(
         [*command, *options],
         env=env,
@@ -45,6 +57,7 @@ def run_tests(
         timeout=seconds,
     )
     assert report.exists(), done.stdout + done.stderr
+    assert done.returncode != pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
     assert "maximum crashed workers reached" not in done.stdout, done.stdout + done.stderr
     cases = ElementTree.parse(report).iter("testcase")
     return Outcomes(
@@ -53,18 +66,38 @@ def run_tests(
     )
 
 
-def differences(first: Outcomes, second: Outcomes) -> dict[str, list[str]]:
-    """Return the tests that passed in one run only, and the tests that the limit has kept from a comparison.
+def settle(outcomes: dict[str, Outcomes], rerun: Callable[[str, list[str]], Outcomes]) -> dict[str, Outcomes]:
+    """Return the outcomes after a second run of the tests that ended only in the first of the runs, or only in another.
 
-    A test that passed in one run and reached its limit in the other is no difference. The result has such tests only
-    if they are more than MAX_UNKNOWN.
+    `rerun` gets the name of the run in which some tests did not end, and runs these tests alone with a longer limit.
     """
-    over_limit = {*first.over_limit, *second.over_limit}
-    either = {*first.passed} ^ {*second.passed}
+    settled = dict(outcomes)
+    first, *others = outcomes
+
+    def over_limit(name: str) -> set[str]:
+        return {*settled[name].over_limit}
+
+    def run_again(name: str, tests: set[str]) -> None:
+        if 0 < len(tests) <= MAX_RERUN:
+            again = rerun(name, sorted(tests))
+            settled[name] = Outcomes(
+                sorted({*settled[name].passed, *again.passed}),
+                sorted(over_limit(name) - tests | {*again.over_limit}),
+            )
+
+    run_again(first, {test for name in others for test in over_limit(first) - over_limit(name)})
+    for name in others:
+        run_again(name, over_limit(name) - over_limit(first))
+    return settled
+
+
+def differences(first: Outcomes, second: Outcomes) -> dict[str, list[str]]:
+    """Return the tests that passed in one run only, and the tests that ended in one run only."""
     found = {
-        "passed in the first run only": either - over_limit - {*second.passed},
-        "passed in the second run only": either - over_limit - {*first.passed},
-        "over the limit": either & over_limit if len(either & over_limit) > MAX_UNKNOWN else set(),
+        "passed in the first run only": {*first.passed} - {*second.passed},
+        "passed in the second run only": {*second.passed} - {*first.passed},
+        "ended in the first run only": {*second.over_limit} - {*first.over_limit},
+        "ended in the second run only": {*first.over_limit} - {*second.over_limit},
     }
     return {kind: sorted(tests) for kind, tests in found.items() if tests}
 

@@ -21,14 +21,29 @@ def initialize_from_pytest_config(request):
     request.cls._dump_failed_filechecks = False
 
 
+def pytest_addoption(parser):
+    parser.addoption("--only-tests", type=Path, help="file with the names, as in the report, of the tests to run")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.option.only_tests:
+        names = config.option.only_tests.read_text().splitlines()
+        items[:] = [item for item in items if _name(item) in names]
+
+
+def _name(item):
+    """Return a test's name as the report has it."""
+    return ".".join(mangle_test_address(item.nodeid))
+
+
 _end_process = pytest_timeout.timeout_timer
 
 
 def _record_and_end(item, settings):
-    """Write the test's name, as the report has it, beside the report, and end the process."""
+    """Write the test's name beside the report, and end the process."""
     report = Path(item.config.option.xmlpath)
     with report.with_suffix(".limit").open("a") as names:
-        names.write(".".join(mangle_test_address(item.nodeid)) + "\n")
+        names.write(_name(item) + "\n")
     _end_process(item, settings)
 
 
