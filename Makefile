@@ -211,8 +211,9 @@ docs: $(VENV)/.docs
 reference: env
 	$(BIN)/python docs/generate.py
 
-# Of the tests with a framework only the shortest file, which is skipped where `make frameworks` has not run.
-LONG_FRAMEWORK_TESTS := $(filter-out %/test_loading.py,$(wildcard tests/frameworks/test_*.py))
+# Of the tests with a framework only the shortest file, which is skipped where `make frameworks` has not run, and the file
+# that needs none.
+LONG_FRAMEWORK_TESTS := $(filter-out %/test_loading.py %/test_comparison.py,$(wildcard tests/frameworks/test_*.py))
 
 pytest: env
 	$(call say,'Tests: Python and C')
