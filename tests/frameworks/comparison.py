@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -100,6 +101,12 @@ def differences(first: Outcomes, second: Outcomes) -> dict[str, list[str]]:
         "ended in the second run only": {*first.over_limit} - {*second.over_limit},
     }
     return {kind: sorted(tests) for kind, tests in found.items() if tests}
+
+
+def longest_pause(moments: Iterable[int], begin: int, end: int) -> int:
+    """Return the longest time without one of the moments between `begin` and `end`, in their unit."""
+    edges = [begin, *sorted(moment for moment in moments if begin < moment < end), end]
+    return max(later - earlier for earlier, later in pairwise(edges))
 
 
 def write_outcomes(file: Path, outcomes: dict[str, Outcomes]) -> None:

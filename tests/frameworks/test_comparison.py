@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from . import suites
-from .comparison import MAX_RERUN, Outcomes, differences, run_tests, settle
+from .comparison import MAX_RERUN, Outcomes, differences, longest_pause, run_tests, settle
 from .conftest import PROGRAMS
 
 NAME = "numba-cuda"
@@ -175,3 +175,10 @@ def test_tests_that_pass_in_one_run_are_differences() -> None:
         "passed in the first run only": ["first"],
         "passed in the second run only": ["second"],
     }
+
+
+def test_a_pause_may_be_at_the_begin_or_the_end() -> None:
+    assert longest_pause([1, 2, 3], 0, 9) == 6
+    assert longest_pause([7, 6], 0, 9) == 6
+    assert longest_pause([2, 7], 0, 9) == 5
+    assert longest_pause([-1, 10], 0, 9) == 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from ..driver_facts.harness import simulated_driver
-from ..support.polling import wait_until
+from ..support.polling import WAIT_SECONDS, wait_until
+from ..system.system_host import GpuProgram
 from . import conftest, suites
 from .comparison import (
     MAX_RERUN,
@@ -17,6 +19,7 @@ from .comparison import (
     TEST_SECONDS,
     Outcomes,
     differences,
+    longest_pause,
     run_tests,
     settle,
     write_outcomes,
@@ -24,6 +27,8 @@ from .comparison import (
 from .conftest import MIB, MODES, PROGRAMS, FrameworkHost
 
 RIVAL_BYTES = 500 * MIB  # of a device of 1 GiB
+RIVAL_PAUSE_SECONDS = 30.0  # bound of the time between two launches of a rival, whose turns last a second
+MIN_RIVAL_LAUNCHES = 100  # beside a suite; a turn has several hundred
 QUOTA = "memory=512MiB"
 
 
@@ -65,6 +70,7 @@ def run_suite(host: FrameworkHost, name: str, company: Company, only: Sequence[s
         env = host.environment(LD_LIBRARY_PATH=":".join([*libraries, str(driver)]), **more)
     limit = RERUN_SECONDS if only else TEST_SECONDS
     rival = host.rival(company.mode, RIVAL_BYTES) if company.rival else None
+    begin = time.monotonic_ns()
     outcomes = run_tests(
         [suites.python(name), "-m", "pytest", *suites.arguments(name)],
         env,
@@ -75,8 +81,8 @@ def run_suite(host: FrameworkHost, name: str, company: Company, only: Sequence[s
         only,
     )
     if rival:
-        ended = time.monotonic_ns()
-        wait_until(lambda: host.worked_since(ended, rival))
+        # A test that does not end may keep the device until its limit.
+        assert_worked(host, rival, begin, RIVAL_PAUSE_SECONDS + (limit if outcomes.over_limit else 0.0))
         rival.stop()
         rival.end()
     return outcomes
@@ -85,6 +91,14 @@ def run_suite(host: FrameworkHost, name: str, company: Company, only: Sequence[s
 def rerun_seconds(name: str) -> float:
     """Return the limit of a run of some of a suite's tests."""
     return suites.SUITES[name].seconds + MAX_RERUN * RERUN_SECONDS
+
+
+def assert_worked(host: FrameworkHost, rival: GpuProgram, begin: int, pause: float) -> None:
+    """Assert that a rival has worked from `begin`, in ns, until now, with pauses of `pause` seconds at most."""
+    end = time.monotonic_ns()
+    moments = [launch.begin_ns for launch in host.launches(rival) if begin < launch.begin_ns < end]
+    assert len(moments) >= MIN_RIVAL_LAUNCHES
+    assert longest_pause(moments, begin, end) <= pause * 1e9
 
 
 def limit_seconds(name: str) -> float:
@@ -115,3 +129,15 @@ def test_a_suite_passes_the_same_tests_without_the_shim_and_under_it(host: Frame
     assert len(bare.passed) >= suites.SUITES[name].min_passed
     found = {run: differences(bare, outcome) for run, outcome in outcomes.items()}
     assert not any(found.values()), found
+
+
+def test_a_rival_that_stands_still_beside_a_suite_is_found(host: FrameworkHost) -> None:
+    rival = host.rival("unified", MIB)
+    begin = time.monotonic_ns()
+    wait_until(lambda: sum(launch.begin_ns > begin for launch in host.launches(rival)) > MIN_RIVAL_LAUNCHES)
+    assert_worked(host, rival, begin, WAIT_SECONDS)
+    with pytest.raises(AssertionError):
+        assert_worked(host, rival, begin, 0.001)
+    rival.send(signal.SIGSTOP)
+    with pytest.raises(AssertionError):
+        assert_worked(host, rival, time.monotonic_ns(), WAIT_SECONDS)
