@@ -191,9 +191,9 @@ class RemoteProvisioner(RequestingProvisioner):
     async def _start_on_a_node(self, level: int = logging.WARNING) -> KernelConnectionInfo:
         """Start the kernel on the first node that takes it, first of all on its node so far. Raise NodeError.
 
-        `level` is that of the records about nodes that do not take the kernel.
+        `level` is that of the records about nodes that do not take the kernel, and about the cluster daemon.
         """
-        self._tries = tries = self._node_tries(self._chosen)
+        self._tries = tries = self._node_tries(self._chosen, level)
         try:
             info = await self._start_on_one_of(tries, level)
         except BaseException:
@@ -243,12 +243,12 @@ class RemoteProvisioner(RequestingProvisioner):
         if tries:
             await tries.release()
 
-    def _node_tries(self, first: str) -> NodeTries:
+    def _node_tries(self, first: str, level: int) -> NodeTries:
         assert self.identity is not None
         wanted = ChooseNode(
             client=self.identity.client, quota=self.quota, gpus=self.gpus, nodes=tuple(self._candidates())
         )
-        return NodeTries(self.settings.daemon, wanted, first, self._nodes_in_order)
+        return NodeTries(self.settings.daemon, wanted, first, self._nodes_in_order, level)
 
     async def _nodes_in_order(self) -> Sequence[str]:
         """Return the nodes that may have the kernel, the best one first."""

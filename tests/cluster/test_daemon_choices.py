@@ -83,17 +83,16 @@ async def test_a_start_without_room_waits_and_goes_on(start_daemon: Callable[...
         assert await waiting == first
 
 
-async def test_a_node_that_refuses_is_followed_by_another_one(start_daemon: Callable[..., Daemon]) -> None:
-    """The daemon is stopped while a client comes, so that its next choice may be by an old report."""
+async def test_a_node_that_refuses_is_followed_by_another_one(
+    start_daemon: Callable[..., Daemon], caplog: pytest.LogCaptureFixture
+) -> None:
+    """No coordinator runs at first, so that the daemon chooses the first node, which does not have its address."""
     daemon = start_daemon()
-    async with Starts(daemon.settings) as starts:
-        assert {await starts.start("a", 0.5), await starts.start("b", 0.5)} == set(NODES)
-        await asyncio.to_thread(wait_until, lambda: clients(daemon) == [1, 1], WAIT)
-        os.kill(daemon.process.pid, signal.SIGSTOP)
-        await starts.start("c", 0.5)  # chosen by the server itself
-        os.kill(daemon.process.pid, signal.SIGCONT)
-        await starts.start("d", 0.5)
-        await asyncio.to_thread(wait_until, lambda: clients(daemon) == [2, 2], WAIT)
+    async with Starts({**daemon.settings, "addresses": {"n1": "192.0.2.1", "n2": "127.0.0.1"}}) as starts:
+        assert await starts.start("a") == "n2"
+        assert "cannot start kernel a on n1" in caplog.text
+        assert await starts.start("b") == "n2"
+        assert "cannot start kernel b" not in caplog.text, "the daemon puts the node behind the other one"
 
 
 async def test_a_node_that_the_daemon_does_not_know_is_tried_before_a_wait(start_daemon: Callable[..., Daemon]) -> None:
@@ -142,15 +141,32 @@ async def test_an_unexpected_answer_is_no_answer(tmp_path: Path, result: str) ->
     server.close()
 
 
-async def test_a_daemon_that_does_not_answer_delays_a_start_for_a_short_time(
-    start_daemon: Callable[..., Daemon],
+async def test_a_start_goes_on_without_an_answer_of_the_daemon(
+    start_daemon: Callable[..., Daemon], caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon = start_daemon()
     async with Starts(daemon.settings) as starts:
-        os.kill(daemon.process.pid, signal.SIGSTOP)
-        assert await starts.start("a") in NODES
+        for name, number in (("a", signal.SIGSTOP), ("b", signal.SIGKILL)):
+            os.kill(daemon.process.pid, number)
+            assert await starts.start(name) in NODES
+            assert caplog.text.count("no daemon has answered at") == 1
+            caplog.clear()
+
+
+async def test_a_start_that_waits_logs_a_missing_daemon_once(
+    start_daemon: Callable[..., Daemon], caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon = start_daemon()
+    async with Starts(daemon.settings) as starts:
+        first = await starts.start("a", 1.0)
+        await starts.start("b", 1.0)
         daemon.kill()
-        assert await starts.start("b") in NODES
+        waiting = asyncio.ensure_future(starts.start("c", 1.0))
+        while not START_QUEUE.records():
+            await asyncio.sleep(0.05)
+        await starts.end("a")
+        assert await waiting == first
+    assert caplog.text.count("no daemon has answered at") == 1
 
 
 @pytest.mark.parametrize("first", [KILLS * number for number in range(TESTS_OF_KILLS)])

@@ -40,7 +40,7 @@ class NodeTries:
     `first` is the node that comes before all others, or "". `own_order` returns the candidates in the server's order,
     without those that get no try. The caller adds to `unshared` the nodes that would start the kernel without sharing;
     these come last, unless a node `has_no_room` at present. `message` is the daemon's sentence why no node has room, or
-    why its tenant's ceilings do not admit the client.
+    why its tenant's ceilings do not admit the client. `level` is that of the records about a daemon without an answer.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class NodeTries:
         wanted: ChooseNode,
         first: str,
         own_order: Callable[[], Awaitable[Sequence[str]]],
+        level: int = logging.WARNING,
     ) -> None:
         self.has_no_room = False
         self.unshared: list[str] = []
@@ -57,6 +58,7 @@ class NodeTries:
         self._wanted = wanted
         self._first = first
         self._own_order = own_order
+        self._level = level
         self._tried: list[str] = []
         self._rest: list[str] | None = None  # of the server's own order; None: not yet needed
         self._settled: set[str] = set()  # nodes that get no try, because the daemon knows that they have no room
@@ -107,7 +109,9 @@ class NodeTries:
             node = (await self._ask(msgspec.structs.replace(self._wanted, refused=refused), ChosenNode)).node
             return node if node in self._wanted.nodes and node not in self._tried else None
         except Unreachable:
-            log.warning("choosing a node without the cluster daemon: no daemon has answered at %s", self._socket)
+            log.log(
+                self._level, "choosing a node without the cluster daemon: no daemon has answered at %s", self._socket
+            )
         except (CoordinatorError, msgspec.ValidationError) as error:
             reason = error.reason if isinstance(error, CoordinatorError) else ""
             if reason in ("no_room", CEILING_REACHED, ABOVE_CEILING):
@@ -115,7 +119,7 @@ class NodeTries:
                 self.has_no_room = reason != ABOVE_CEILING
                 await self._settle(reason == "no_room")
             else:
-                log.warning("choosing a node without the cluster daemon: %s", error)
+                self._log("choosing a node without the cluster daemon: %s", error)
         return None
 
     async def _settle(self, has_no_room: bool) -> None:
@@ -127,7 +131,7 @@ class NodeTries:
             state = await self._ask(ClusterStatus(), ClusterState)
             self._settled = {one.name for one in state.nodes if not one.message}
         except (CoordinatorError, msgspec.ValidationError) as error:
-            log.warning("trying all nodes without the cluster daemon: %s", error)
+            self._log("trying all nodes without the cluster daemon: %s", error)
 
     async def _ask(self, request: Request, answer: type[_Answer]) -> _Answer:
         """Return the answer of the daemon. Raise CoordinatorError, and ValidationError for an unexpected answer."""
@@ -136,3 +140,6 @@ class NodeTries:
             return msgspec.convert(await connection.request(request, _ANSWER_SECONDS), answer)
         finally:
             await connection.close()
+
+    def _log(self, text: str, value: object) -> None:
+        log.log(self._level, text, value)
