@@ -46,7 +46,7 @@ def end_agents(folder: Path) -> None:
 def test_a_daemon_learns_from_the_nodes_and_again_after_its_end(
     start_daemon: Callable[..., Daemon], start_notebook: Callable[..., RemoteNotebook]
 ) -> None:
-    daemon = start_daemon()
+    daemon = start_daemon(start_timeout="600s")
     assert {daemon.choose("a", quota="share=1"), daemon.choose("b", quota="share=1")} == set(NODES)
     settings = {name: value for name, value in daemon.settings.items() if name != "daemon"}
     start_notebook(node="n1", **settings)

@@ -59,7 +59,10 @@ class _Node:
 
 
 class ClusterPlacement:
-    """Placement on the nodes. A call that raises has changed nothing but bookings that have expired."""
+    """Placement on the nodes. A call that raises has changed no client.
+
+    Such a call may end bookings, and put a node that has refused a client behind the others.
+    """
 
     def __init__(self, settings: PlacementSettings | None = None, booking_seconds: float = 60.0) -> None:
         """Start without nodes. The topology in the settings does not count. Raises Refused."""
