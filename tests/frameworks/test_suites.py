@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -141,3 +144,23 @@ def test_a_rival_that_stands_still_beside_a_suite_is_found(host: FrameworkHost) 
     rival.send(signal.SIGSTOP)
     with pytest.raises(AssertionError):
         assert_worked(host, rival, time.monotonic_ns(), WAIT_SECONDS)
+
+
+def test_a_run_over_its_limit_leaves_the_outcomes_of_this_night_only(
+    host: FrameworkHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_or_fail(_host: FrameworkHost, name: str, company: Company) -> Outcomes:
+        if company.mode:
+            raise subprocess.TimeoutExpired(name, 1.0)
+        return Outcomes(["of this night"], [])
+
+    name = "numba-cuda"
+    file = tmp_path / name / "outcomes.json"
+    file.parent.mkdir()
+    write_outcomes(file, {run: Outcomes(["of last night"], []) for run in ("bare", "unified")})
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    monkeypatch.setattr(suites, "problem", lambda _: "")
+    monkeypatch.setitem(globals(), "run_suite", run_or_fail)
+    with pytest.raises(subprocess.TimeoutExpired):
+        test_a_suite_passes_the_same_tests_without_the_shim_and_under_it(host, name)
+    assert {run: row["passed"] for run, row in json.loads(file.read_text()).items()} == {"bare": ["of this night"]}
