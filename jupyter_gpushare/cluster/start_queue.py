@@ -24,6 +24,7 @@ from .start_records import StartRecord
 
 _LOOK_SECONDS = 1.0  # between two looks at the snapshots of the nodes
 _RETRY_SECONDS = 10.0  # after which the starts try again without a change that the snapshots show
+_SECOND_TRY_SECONDS = 2.5  # after a change, because the cluster daemon may have seen an older state at the first try
 _INTERVALS = 8  # the last ones, from which the waits are estimated
 _PASSING_REASONS = ("no_room", "timeout", *UNREACHABLE)  # of errors after which a start goes on waiting
 _Result = TypeVar("_Result")
@@ -64,7 +65,7 @@ class StartQueue:
         self._starts: list[WaitingStart] = []
         self._is_closed = False
         self._round = 0  # in each round every start tries once
-        self._round_began_at = 0.0
+        self._next_round_at = 0.0  # at the latest
         self._looks = 0
         self._is_looking = False
         self._next_look_at = 0.0
@@ -228,10 +229,11 @@ class StartQueue:
         with self._lock:
             self._looks += 1
             seen = {node: _room_of(snapshot) for node, snapshot in found.items() if snapshot is not None}
-            if {**self._seen, **seen} != self._seen or began > self._round_began_at + _RETRY_SECONDS:
+            has_changed = {**self._seen, **seen} != self._seen
+            if has_changed or began > self._next_round_at:
                 self._seen.update(seen)
                 self._round += 1
-                self._round_began_at = began
+                self._next_round_at = began + (_SECOND_TRY_SECONDS if has_changed else _RETRY_SECONDS)
             self._wake_all()
 
     def _wake_all(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config
 
-from jupyter_gpushare.cluster import start_records
+from jupyter_gpushare.cluster import start_queue, start_records
 from jupyter_gpushare.cluster.channel.messages import NodeError
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 from jupyter_gpushare.cluster.start_queue import START_QUEUE, StartQueue, WaitingStart
@@ -194,6 +194,28 @@ async def test_the_wait_is_estimated_from_the_last_starts(monkeypatch: pytest.Mo
     assert [start.expected_at for start in queue.records()] == [None], "the wait is longer than those before"
     room["second"] = True
     assert await tasks[1] == "second"
+
+
+async def test_a_start_tries_again_soon_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster daemon knows the nodes of a moment ago, so the first try after a change may find no room."""
+    monkeypatch.setattr(start_queue, "_RETRY_SECONDS", 600.0)
+    clients: list[dict[str, Any]] = [{"id": "other", "devices": [], "quota": {}}]
+    tries_with_room: list[bool] = []
+
+    async def look(nodes: Sequence[str]) -> dict[str, Any]:
+        return {node: {"clients": list(clients), "devices": []} for node in nodes}
+
+    async def attempt() -> str:
+        tries_with_room.append(not clients)
+        if tries_with_room.count(True) < 2:
+            raise NodeError("the daemon knows no room", "no_room")
+        return "started"
+
+    queue = StartQueue()
+    task = asyncio.create_task(queue.wait(WaitingStart("k", "", "", ["n1"]), attempt, look, 600.0))
+    await wait_for(lambda: len(tries_with_room) == 2)
+    clients.clear()
+    assert await asyncio.wait_for(task, WAIT) == "started"
 
 
 async def test_a_start_fails_after_the_time_for_room_and_leaves_nothing(kernels: Kernels, tmp_path: Path) -> None:
