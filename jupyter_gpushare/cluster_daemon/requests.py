@@ -28,7 +28,7 @@ from ..core.base.quota import Quota
 from ..core.cluster.cluster_placement import ClusterPlacement
 from ..wire.messages import MAX_LINE
 
-MAX_BOOKINGS = 256  # of one user at the same time
+MAX_BOOKINGS = 16  # of one user at the same time, so that these do not fill the nodes
 
 log = logging.getLogger(__name__)
 _decoder = msgspec.json.Decoder(ClusterRequest)
@@ -91,7 +91,7 @@ class ClusterRequests:
 
     def _choose(self, user: str, wanted: ChooseNode) -> ChosenNode:
         self._check_user(user, wanted.client)
-        if sum(self._users[client] == user for client in self._users) >= MAX_BOOKINGS:
+        if sum(owner == user for client, owner in self._users.items() if client != wanted.client) >= MAX_BOOKINGS:
             raise Refused(f"the user has {MAX_BOOKINGS} bookings already: allowed are {MAX_BOOKINGS}")
         quota, request = parse_request(wanted.quota, Quota(), wanted.gpus)
         choice = self._placement.choose(

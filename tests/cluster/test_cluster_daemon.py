@@ -159,9 +159,11 @@ def test_a_server_that_has_hung_up_gets_no_booking() -> None:
 
 def test_a_user_has_a_limited_number_of_bookings() -> None:
     handler = Handler()
+    assert MAX_BOOKINGS <= 16
     for number in range(MAX_BOOKINGS):
         handler.choose("1000", f"c{number}")
     assert f"allowed are {MAX_BOOKINGS}" in handler.choose("1000", "one-more")["message"]
+    assert handler.choose("1000", "c0")["result"], "the booking replaces another one"
     assert handler.choose("1001", "another")["result"]
 
 
