@@ -86,7 +86,8 @@ class BusyKernel(KillTarget):
 
     def finish(self) -> None:
         self._over.touch()
-        assert self._notebook.finish(self._request)["status"] == "ok"
+        reply = self._notebook.finish(self._request)
+        assert reply["status"] == "ok", reply
         result = self._notebook.value("result")
         assert (result["wrong"], result["failure"]) == (0, "")
         self._notebook.manager.shutdown_kernel(now=True)

@@ -95,7 +95,7 @@ def last_activity(server: JupyterServer, kernel: str) -> str:
 @pytest.mark.parametrize(
     ("node_timeout", "ports"),
     # five ports, which both nodes use
-    [("0", ""), ("1", "27605-27609"), *nightly([("1", ""), ("0", "27600-27604")])],
+    [("0", ""), ("1", "9605-9609"), *nightly([("1", ""), ("0", "9600-9604")])],
 )
 def test_an_open_page_goes_on_with_a_kernel_on_another_node(
     start_server: Callable[..., JupyterServer], tmp_path: Path, node_timeout: str, ports: str

@@ -244,7 +244,7 @@ async def test_a_start_that_fails_leaves_the_kernel_and_nothing_on_the_other_nod
     start: Callable[..., JupyterServer],
 ) -> None:
     """Both nodes need the same five ports, so the second kernel finds none."""
-    moving = Moving(start(ports="27610-27614"))
+    moving = Moving(start(ports="9610-9614"))
     await moving.value("1", code="x = 41")
     await moving.move()
     await moving.shows(f"{moving.there}: the node has no free port")
