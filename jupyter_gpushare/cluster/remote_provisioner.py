@@ -179,12 +179,12 @@ class RemoteProvisioner(RequestingProvisioner):
         """Start the kernel, and end it again if its start has been cancelled meanwhile. Raise NodeError."""
         start = self._waiting
         info = await self._start_on_a_node(logging.DEBUG)
-        if start is not None and start.cancellation and self._kernel is not None:
+        if start is not None and start.cancellation and self._kernel is not None and self._tries is not None:
             kernel, self._kernel, self.node_pid = self._kernel, None, None
             kernel_records.remove(self.kernel_id)
             kernel.discard()
             await asyncio.wait({asyncio.wrap_future(kernel.ended)}, timeout=_REQUEST_SECONDS)
-            await self._release_booking()
+            await self._tries.release()
             raise NodeError(start.cancellation, "cancelled")
         return info
 
@@ -193,62 +193,33 @@ class RemoteProvisioner(RequestingProvisioner):
 
         `level` is that of the records about nodes that do not take the kernel, and about the cluster daemon.
         """
-        self._tries = tries = self._node_tries(self._chosen, level)
-        try:
-            info = await self._start_on_one_of(tries, level)
-        except BaseException:
-            await tries.release()
-            raise
-        if self._chosen in tries.unshared:
-            await tries.release()
-        return info
-
-    async def _start_on_one_of(self, tries: NodeTries, level: int) -> KernelConnectionInfo:
-        """Start the kernel on the first node that takes it. Raise NodeError."""
-        failures: list[tuple[str, NodeError]] = []
+        assert self.identity is not None
         before, ports = self._chosen, self._ports
-        while (node := await tries.next()) is not None:
-            must_share = len(self._candidates()) > 1 and node not in tries.unshared
+
+        async def attempt(node: str, must_share: bool, fault: str) -> KernelConnectionInfo:
             is_other = bool(before) and node != before
             self._chosen, self._ports = node, {} if is_other else ports
+            request = self._start_request(node, self._ports)
+            request.must_share = must_share
+            if is_other and fault:
+                request.restart_reason = f"this kernel has started anew on {node}, without its variables: {fault}"
             try:
                 with _starts.on(node):
-                    request = self._start_request(node, self._ports)
-                    request.must_share = must_share
-                    if is_other and failures:
-                        first, fault = failures[0]
-                        request.restart_reason = (
-                            f"this kernel has started anew on {node}, without its variables: {first}: {fault}"
-                        )
-                    connection = await self._start_here(request)
-                    self.has_new_address = bool(before) and (node, self._ports) != (before, ports)
-                    return connection
+                    info = await self._start_here(request)
             except NodeError as error:
-                if must_share and error.reason == "unshared":
-                    tries.unshared.append(node)
-                tries.has_no_room |= error.reason == "no_room"
-                failures.append((node, error))
                 self.log.log(level, "cannot start kernel %s on %s: %s", self.kernel_id, node, error)
-        self._chosen, self._ports = before, ports
-        if len(failures) == len(self._candidates()) == 1:
-            raise failures[0][1]
-        reasons = "; ".join([*(f"{node}: {error}" for node, error in failures), *filter(None, [tries.message])])
-        if tries.has_no_room:
-            raise NodeError(f"no node has room for the kernel: {reasons}", "no_room")
-        is_passing = not tries.message and all(error.reason in ("timeout", *UNREACHABLE) for _, error in failures)
-        raise NodeError(f"no node has started the kernel: {reasons}", "timeout" if is_passing else "no_node")
+                raise
+            self.has_new_address = bool(before) and (node, self._ports) != (before, ports)
+            return info
 
-    async def _release_booking(self) -> None:
-        tries, self._tries = self._tries, None
-        if tries:
-            await tries.release()
-
-    def _node_tries(self, first: str, level: int) -> NodeTries:
-        assert self.identity is not None
-        wanted = ChooseNode(
-            client=self.identity.client, quota=self.quota, gpus=self.gpus, nodes=tuple(self._candidates())
-        )
-        return NodeTries(self.settings.daemon, wanted, first, self._nodes_in_order, level)
+        nodes = tuple(self._candidates())
+        wanted = ChooseNode(client=self.identity.client, quota=self.quota, gpus=self.gpus, nodes=nodes)
+        self._tries = NodeTries(self.settings.daemon, wanted, before, self._nodes_in_order, level)
+        try:
+            return await self._tries.start(attempt)
+        except NodeError:
+            self._chosen, self._ports = before, ports
+            raise
 
     async def _nodes_in_order(self) -> Sequence[str]:
         """Return the nodes that may have the kernel, the best one first."""
@@ -409,8 +380,8 @@ class RemoteProvisioner(RequestingProvisioner):
             await self._ask(self._remote_kernel(), forget)
         except NodeError as error:
             self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
-        if not restart:
-            await self._release_booking()
+        if self._tries and not restart:
+            await self._tries.release()
 
     def _remote_kernel(self, node: str = "") -> RemoteKernel:
         """Return the kernel on a node, also after the provisioner has chosen another one; default: the chosen one."""
