@@ -40,6 +40,17 @@ class _Booking:
     expires_at: float
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """Client that starts at a time. A quota is within the ceilings of its tenant."""
+
+    client: str
+    request: PlacementRequest
+    tenant: str
+    quota: Quota | None
+    now: float
+
+
 @dataclass(eq=False)
 class _Node:
     """Node with its cell, and by UUID the device of the placement. The cell is new when a node has other devices."""
@@ -221,10 +232,11 @@ class ClusterPlacement:
                 quota = self._placement.tenants.with_ceilings(quota, tenant)
                 request = request.with_quota(quota)
                 self._placement.tenants.check(_booked(client), tenant, quota, request.gpus)
+            wanted = _Wanted(client, request, tenant, quota, now)
             if any(map(is_allowed, self._set_back)):
                 with suppress(Refused):
-                    return self._choose(client, request, tenant, quota, is_preferred, now)
-            return self._choose(client, request, tenant, quota, is_allowed, now)
+                    return self._choose(wanted, is_preferred)
+            return self._choose(wanted, is_allowed)
 
     @contextmanager
     def _left_out(self, client: str) -> Iterator[None]:
@@ -239,48 +251,33 @@ class ClusterPlacement:
             for name, placed in before.items():
                 self._placement.register_existing(name, placed.request, placed.tenant, placed.devices)
 
-    def _choose(
-        self,
-        client: str,
-        request: PlacementRequest,
-        tenant: str,
-        quota: Quota | None,
-        is_allowed: Callable[[str], bool],
-        now: float,
-    ) -> Choice:
+    def _choose(self, wanted: _Wanted, is_allowed: Callable[[str], bool]) -> Choice:
         """Choose and book a node for a client without a booking. Raises Refused."""
-        unknown = {node: count for node, count in self._unknown_nodes(tenant).items() if is_allowed(node)}
+        unknown = {node: count for node, count in self._unknown_nodes(wanted.tenant).items() if is_allowed(node)}
         emptiest = min(unknown, key=unknown.__getitem__, default="")
         if not emptiest or unknown[emptiest]:
             try:
-                return self._choose_known(client, request, tenant, quota, is_allowed, now)
+                return self._choose_known(wanted, is_allowed)
             except Refused:
                 if not emptiest:
                     raise
-        self._placement.register_existing(_booked(client), request, tenant)
-        self._book(client, emptiest, now)
+        self._placement.register_existing(_booked(wanted.client), wanted.request, wanted.tenant)
+        self._book(wanted, emptiest)
         return Choice(emptiest, ())
 
-    def _choose_known(
-        self,
-        client: str,
-        request: PlacementRequest,
-        tenant: str,
-        quota: Quota | None,
-        is_allowed: Callable[[str], bool],
-        now: float,
-    ) -> Choice:
+    def _choose_known(self, wanted: _Wanted, is_allowed: Callable[[str], bool]) -> Choice:
         """Choose and book devices that are known. Raises Refused."""
         if not any(state.devices and not state.failure and is_allowed(node) for node, state in self.nodes.items()):
             raise NoNode("no node that may take the client has answered")
-        names = self._devices_named(request.devices)
+        names = self._devices_named(wanted.request.devices)
 
         def is_candidate(device: DeviceAllocations) -> bool:
             return (names is None or device.uuid in names) and is_allowed(self._nodes_of_cells[device.node])
 
-        chosen = self._placement.place(_booked(client), replace(request, devices=()), tenant, quota, is_candidate)
+        request = replace(wanted.request, devices=())
+        chosen = self._placement.place(_booked(wanted.client), request, wanted.tenant, wanted.quota, is_candidate)
         node = self._nodes_of_cells[self._placement.allocations[chosen[0]].node]
-        self._book(client, node, now)
+        self._book(wanted, node)
         return Choice(node, tuple(uuid.removeprefix(f"{self.nodes[node].cell}/") for uuid in chosen))
 
     def release(self, client: str) -> bool:
@@ -295,8 +292,8 @@ class ClusterPlacement:
         while self.bookings and next(iter(self.bookings.values())).expires_at <= now:
             self.release(next(iter(self.bookings)))
 
-    def _book(self, client: str, node: str, now: float) -> None:
-        self.bookings[client] = _Booking(node, now + self._booking_seconds)
+    def _book(self, wanted: _Wanted, node: str) -> None:
+        self.bookings[wanted.client] = _Booking(node, wanted.now + self._booking_seconds)
 
     def _unknown_nodes(self, tenant: str) -> dict[str, int]:
         """Return the nodes that answer, whose devices are unknown, with the number of starts that are booked there.
