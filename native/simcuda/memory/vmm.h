@@ -7,6 +7,10 @@
 
 #define VMM_GRANULARITY MACHINE_BLOCK
 
+static inline int vmm_is_granular(uint64_t value) {
+    return value % VMM_GRANULARITY == 0;
+}
+
 /* Memory of cuMemCreate, which lives until it has neither handles nor mappings. */
 struct sim_physical {
     uint32_t magic;

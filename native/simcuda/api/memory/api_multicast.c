@@ -18,10 +18,6 @@ static int has_multicast(void) {
     return 0;
 }
 
-static int is_granular(uint64_t value) {
-    return value % VMM_GRANULARITY == 0;
-}
-
 static CUresult check_properties(const CUmulticastObjectProp *properties) {
     SIM_ENTER();
     if (!has_multicast())
@@ -46,7 +42,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmultica
     CUresult result = check_properties(properties);
     if (result)
         return result;
-    if (!handle || !properties->bytes || !is_granular(properties->bytes))
+    if (!handle || !properties->bytes || !vmm_is_granular(properties->bytes))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_multicast *object = object_get(MAGIC_MULTICAST, sizeof *object);
     if (!object)
@@ -100,7 +96,7 @@ static struct sim_multicast *lock_complete(CUmemGenericAllocationHandle handle) 
 /* `device` is the memory's own, or less than zero for any. alloc_lock is held. */
 static CUresult bind(struct sim_multicast *object, int device, uint64_t at, struct sim_physical *physical,
                      uint64_t offset, uint64_t bytes) {
-    if (!object || !physical || !bytes || !is_granular(bytes) || !is_granular(at) || !is_granular(offset) ||
+    if (!object || !physical || !bytes || !vmm_is_granular(bytes) || !vmm_is_granular(at) || !vmm_is_granular(offset) ||
         at > object->bytes || bytes > object->bytes - at || offset > physical->bytes ||
         bytes > physical->bytes - offset || (object->handle_types && !physical->inode))
         return CUDA_ERROR_INVALID_VALUE;

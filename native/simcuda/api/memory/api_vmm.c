@@ -10,10 +10,6 @@
 
 #define HOST_PAGE 4096
 
-static int is_granular(uint64_t value) {
-    return value % VMM_GRANULARITY == 0;
-}
-
 static int is_host_location(const CUmemLocation *location) {
     return location->type >= CU_MEM_LOCATION_HOST && location->type <= CU_MEM_LOCATION_NUMA_HERE;
 }
@@ -67,7 +63,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
     CUresult result = check_properties(properties, &device);
     if (result)
         return result;
-    if (!handle || !bytes || !is_granular(bytes) || flags)
+    if (!handle || !bytes || !vmm_is_granular(bytes) || flags)
         return CUDA_ERROR_INVALID_VALUE;
     if ((result = vmm_create(device, bytes, properties, &physical)))
         return result;
@@ -130,7 +126,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     SIM_ENTER();
-    if (!is_granular(address) || flags)
+    if (!vmm_is_granular(address) || flags)
         return CUDA_ERROR_INVALID_VALUE;
     alloc_lock();
     struct sim_physical *physical = physical_of(handle);
@@ -148,7 +144,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     SIM_ENTER();
     struct sim_physical *list = NULL;
-    if (!is_granular(address) || !is_granular(bytes))
+    if (!vmm_is_granular(address) || !vmm_is_granular(bytes))
         return CUDA_ERROR_INVALID_VALUE;
     int device;
     alloc_lock();
