@@ -52,7 +52,8 @@ def main(args: argparse.Namespace) -> int:
         print(f"jupyter gpushare status: {error}", file=sys.stderr)
         if isinstance(error, Unreachable):
             if not args.json:
-                print("".join(f"{line}\n" for line in _start_lines(_waiting_starts())), end="")
+                for line in _start_lines(_waiting_starts()):
+                    print(line)
             print(without_coordinator.describe_sharing(args.socket), file=sys.stderr)
         return 1
     return 0
