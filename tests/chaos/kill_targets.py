@@ -77,8 +77,7 @@ class BusyKernel(KillTarget):
 
     def begin(self) -> None:
         if self.pids:
-            self._notebook.manager.restart_kernel(now=True)
-            self._notebook.front_end.wait_for_ready(timeout=60)
+            self._notebook.restart()
         self._request = self._notebook.start(
             BUSY_CELL.format(over=str(self._over), allocation=self.host.allocation(self._part))
         )

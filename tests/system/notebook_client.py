@@ -30,11 +30,23 @@ class Notebook:
 
     def __init__(self, manager: KernelManager) -> None:
         self.manager = manager
-        self.front_end = manager.blocking_client()
-        self.front_end.start_channels()
-        self.front_end.wait_for_ready(timeout=30)
+        self._connect()
         self.text = ""  # output of the requests that `finish` has waited for
         self.errors = ""
+
+    def _connect(self, seconds: float = 30.0) -> None:
+        self.front_end = self.manager.blocking_client()
+        self.front_end.start_channels()
+        self.front_end.wait_for_ready(timeout=seconds)
+
+    def restart(self) -> None:
+        """Restart the kernel, with a new front end: the new kernel gets no cell that the old one has not received."""
+        self.disconnect()
+        self.manager.restart_kernel(now=True)
+        self._connect(60.0)
+
+    def disconnect(self) -> None:
+        self.front_end.stop_channels()
 
     @property
     def client_id(self) -> str:
@@ -100,7 +112,7 @@ def kernel_starter() -> Iterator[Callable[..., Notebook]]:
             manager.start_kernel(**options)
             stack.callback(manager.shutdown_kernel, now=True)
             notebook = Notebook(manager)
-            stack.callback(notebook.front_end.stop_channels)
+            stack.callback(notebook.disconnect)
             if setup:
                 notebook.run(SETUP)
             return notebook
