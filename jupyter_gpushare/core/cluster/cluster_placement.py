@@ -83,6 +83,7 @@ class ClusterPlacement:
         self.bookings: dict[str, _Booking] = {}  # by client, the oldest first
         self._booking_seconds = booking_seconds
         self._nodes_of_cells: dict[str, str] = {}
+        self._nodes_of_clients: dict[str, list[str]] = {}  # by client: the nodes that report the client
         self._set_back: dict[str, float] = {}  # by node: until when the node comes after the others
         self._unknown: dict[str, None] = {}  # nodes whose devices are unknown, the first one first
         self._placement = Placement(replace(settings, topology=_missing_cells(settings.tenants)))
@@ -172,11 +173,16 @@ class ClusterPlacement:
                 devices = tuple(state.devices[uuid] for uuid in reported.devices if uuid in state.devices)
                 self._placement.register_existing(f"{node}/{client}", reported.request, reported.tenant, devices)
                 state.clients[client] = reported
+                self._nodes_of_clients.setdefault(client, []).append(node)
         if new:
             self._set_back.pop(node, None)
 
     def _remove_client(self, node: str, state: _Node, client: str) -> None:
         del state.clients[client]
+        nodes = self._nodes_of_clients[client]
+        nodes.remove(node)
+        if not nodes:
+            del self._nodes_of_clients[client]
         self._placement.remove(f"{node}/{client}")
 
     # --- reading
@@ -241,7 +247,7 @@ class ClusterPlacement:
     @contextmanager
     def _left_out(self, client: str) -> Iterator[None]:
         """Leave a client that restarts out of the placement, on a lost node for example, during the context."""
-        names = [f"{node}/{client}" for node, state in self.nodes.items() if client in state.clients]
+        names = [f"{node}/{client}" for node in self._nodes_of_clients.get(client, ())]
         before = {name: self._placement.placed[name] for name in names}
         for name in names:
             self._placement.remove(name)
