@@ -16,9 +16,9 @@ from .system_host import MIB, SystemHost, last_end, wait_until
 DEVICE_BYTES = 1024 * MIB
 SIZE = 640 * MIB  # bytes of each notebook, so that two notebooks take turns
 FILL = f"check(cuda.alloc({SIZE})[0])"
-SHORT, LONG = 0.4, 2.0  # seconds
+SHORT, LONG = 0.4, 4.0  # seconds
 LAUNCH = 0.005  # seconds
-MAX_SECONDS = 1.2  # of the false cell's work, from the first call of another cell to its last launch
+MAX_SECONDS = LONG / 2  # of the false cell's work, from the first call of another cell to its last launch
 LIES_SECONDS = 60.0
 KNOWN = 1.0  # seconds of a cell that has run before
 
