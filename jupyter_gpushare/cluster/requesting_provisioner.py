@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -24,6 +25,11 @@ class StartFailed(web.HTTPError, NodeError):  # type: ignore[misc]  # `reason` i
     def __init__(self, error: NodeError) -> None:
         web.HTTPError.__init__(self, 500, str(error), reason=error.reason)
         self._sentence = str(error)
+
+    @functools.cached_property
+    def log_message(self) -> str:
+        """Return the sentence as Jupyter Server sends it. Tornado would double the percent signs."""
+        return self._sentence
 
     def __str__(self) -> str:
         return self._sentence

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,15 +160,15 @@ class RemoteNotebook:
         return content
 
 
-def write_kernelspec(folder: Path, name: str = "remote", **options: Any) -> None:
-    """Add a kernelspec whose provisioner has these options."""
+def write_kernelspec(folder: Path, name: str = "remote", argv: Sequence[str] = KERNEL, **options: Any) -> None:
+    """Add a kernelspec with this command, whose provisioner has these options."""
     spec = folder / "jupyter" / "kernels" / name
     spec.mkdir(parents=True)
     metadata = {
         "kernel_provisioner": {"provisioner_name": "gpushare-remote-provisioner", "config": options},
         "supported_encryption": ["curve"],
     }
-    content = {"argv": KERNEL, "display_name": name, "language": "python", "metadata": metadata}
+    content = {"argv": argv, "display_name": name, "language": "python", "metadata": metadata}
     (spec / "kernel.json").write_text(json.dumps(content))
 
 

@@ -142,6 +142,12 @@ def test_only_a_waiting_start_can_be_cancelled(server: JupyterServer) -> None:
         assert json.loads(answer.read())["reason"] == "unknown_start"
 
 
+def test_the_sentence_of_a_failed_start_keeps_its_percent_signs(server: JupyterServer, starts: Starts) -> None:
+    write_kernelspec(server.folder, "wrong", ["/no/such/50%s"])
+    sentence = starts.begin("kernels", {"name": "wrong"}).result(WAIT)
+    assert "cannot start /no/such/50%s: No such file or directory" in sentence
+
+
 def test_a_server_ends_its_kernels_after_a_start_has_failed(
     start_server: Callable[..., JupyterServer], tmp_path: Path
 ) -> None:
