@@ -34,8 +34,10 @@ class RemoteKernel:
         self._connect = connect
         self._node_timeout = node_timeout
         self.on_move: Callable[[Move], None] | None = None  # called when the kernel asks for a move
+        self.is_discarded = False
         self._is_adopting = False
         self._is_abandoned = False
+        self._must_be_killed = False  # once the node answers
         self._tries = 0
         self._lost_at = 0.0  # when the node was found not to answer, if `_tries` is not 0
 
@@ -82,6 +84,8 @@ class RemoteKernel:
         except NodeError as error:
             answer = _failed(error)
         answer.add_done_callback(lambda done: self._on_answer(done, connection, began))
+        if self._must_be_killed:
+            self._kill()
         if self.on_move:
             self.await_move()
 
@@ -110,9 +114,19 @@ class RemoteKernel:
         if isinstance(error, NodeError) and error.reason != "agent_ended":
             return  # the node has not started the kernel
         self._node_timeout = self._node_timeout or _DISCARD_SECONDS
+        self.is_discarded = self._must_be_killed = True
+        if self._is_adopting:
+            self._kill()
         self.adopt()
-        self.request(Signal(kernel=self.kernel, number=signal.SIGKILL))
         self.ended.add_done_callback(lambda _: self.request(Forget(kernel=self.kernel)))
+
+    def _kill(self) -> None:
+        """Kill the kernel, once only, because another kernel may have the same id later."""
+
+        def on_answer(answer: Future[Any]) -> None:
+            self._must_be_killed &= answer.exception() is not None
+
+        self.request(Signal(kernel=self.kernel, number=signal.SIGKILL)).add_done_callback(on_answer)
 
     def _on_answer(self, answer: Future[Any], connection: NodeConnection | None, began: float) -> None:
         error, now = answer.exception(), time.monotonic()

@@ -20,11 +20,13 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, w
 
 from jupyter_gpushare.cluster import kernel_records
 from jupyter_gpushare.cluster.channel.messages import NodeError, Running
-from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+from jupyter_gpushare.cluster.node import kernel_folder
+from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
+from jupyter_gpushare.cluster.remote_kernel import RemoteKernel
 
 from ..support.polling import wait_until
 from ..support.tier import nightly
-from .conftest import NODES, WAIT, JupyterServer, RemoteNotebook
+from .conftest import NODES, WAIT, JupyterServer, Node, RemoteNotebook, start_request
 
 
 class Page:
@@ -159,3 +161,16 @@ def test_a_kernel_that_starts_too_late_ends(start_notebook: Callable[..., Remote
     wait_until(lambda: not list(kernels.iterdir()), WAIT)
     (connection,) = CONNECTIONS.present()
     assert connection.request(Running()).result(WAIT) == []
+
+
+def test_a_kernel_whose_start_has_failed_ends_when_its_lost_node_is_back(node: Node) -> None:
+    node.request(start_request())
+    losses = [NodeError("no route to the host", "engine_failed")] * 3
+
+    def connect() -> NodeConnection:
+        if losses:
+            raise losses.pop()
+        return node.connection
+
+    RemoteKernel("k1", connect).discard()
+    wait_until(lambda: kernel_folder.all_kernels() == [])
