@@ -345,7 +345,7 @@ class RemoteProvisioner(RequestingProvisioner):
     def _log_output(self, kernel: RemoteKernel, ended: Ended) -> None:
         """Log the last lines of a kernel that has ended unexpectedly."""
         manager: Any = self.parent
-        if manager is None or manager.shutting_down or ended.status is None:
+        if manager is None or manager.shutting_down or kernel.is_discarded or ended.status is None:
             return
 
         def log(answer: Future[Any]) -> None:

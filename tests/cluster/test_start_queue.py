@@ -14,8 +14,9 @@ from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config
 
 from jupyter_gpushare.cluster import start_queue, start_records
-from jupyter_gpushare.cluster.channel.messages import NodeError
+from jupyter_gpushare.cluster.channel.messages import NodeError, Start
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
 from jupyter_gpushare.cluster.start_queue import START_QUEUE, StartQueue, WaitingStart
 
 from .conftest import NODES, WAIT, RemoteNotebook, separate_nodes
@@ -245,6 +246,26 @@ async def test_a_cancelled_start_fails_with_the_reason(kernels: Kernels) -> None
         assert START_QUEUE.cancel("waits", "the user has cancelled the start")
         assert await failure_of(waits) == "the user has cancelled the start"
         assert not START_QUEUE.cancel("waits", "again")
+
+
+async def test_a_start_that_is_cancelled_while_a_node_starts_the_kernel_leaves_nothing(
+    kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start_here = RemoteProvisioner._start_here
+
+    async def cancelled(provisioner: RemoteProvisioner, request: Start) -> Any:
+        info = await start_here(provisioner, request)
+        START_QUEUE.cancel(request.kernel, "the user has cancelled the start")
+        return info
+
+    async with kernels:
+        await kernels.start("a", node="n1")
+        waits = await kernels.wait_in_queue("waits", node="n1")
+        monkeypatch.setattr(RemoteProvisioner, "_start_here", cancelled)
+        await kernels.end("a")
+        assert await failure_of(waits) == "the user has cancelled the start"
+        await wait_for(lambda: [folder.name for folder in tmp_path.glob("n1/state/gpushare/*/kernels/*")] == [])
+        assert "has ended" not in caplog.text and "ended with status" not in caplog.text
 
 
 async def test_a_kernel_whose_restart_waits_can_be_shut_down(kernels: Kernels, tmp_path: Path) -> None:
