@@ -14,30 +14,39 @@ from typing import Any
 
 
 class _Withdrawal:
-    """Pending start of a restarting kernel, which a manager of several kernels awaits before a shutdown."""
+    """Pending start that waits, which a manager of several kernels awaits before a shutdown. `task`: its task, if any.
 
-    def __init__(self, withdraw: Callable[[], object]) -> None:
+    A kernel that restarts has no task in the manager.
+    """
+
+    def __init__(self, task: asyncio.Future[None] | None, withdraw: Callable[[], object]) -> None:
+        self.task = task
         self._withdraw = withdraw
 
     def __await__(self) -> Generator[Any, Any, None]:
         self._withdraw()
-        return asyncio.sleep(0).__await__()
+        return (self.task or asyncio.sleep(0)).__await__()
+
+    def cancel(self) -> None:
+        self._withdraw()
 
 
 @contextlib.contextmanager
 def withdrawn_by_shutdown(manager: Any, kernel: str, withdraw: Callable[[], object]) -> Iterator[None]:
-    """Let a shutdown of the kernel call `withdraw` during the context, if the kernel restarts.
+    """Let a shutdown of the kernel call `withdraw` during the context.
 
-    A shutdown of a restarting kernel fails otherwise, because it reads the result of the start that goes on.
+    A shutdown waits for the end of a first start otherwise. A shutdown of a restarting kernel fails, because it reads
+    the result of the start that goes on.
     """
     pending = _pending_starts(manager)
-    withdrawal = _Withdrawal(withdraw)
-    pending.setdefault(kernel, withdrawal)  # a first start is there already
+    withdrawal = pending[kernel] = _Withdrawal(pending.get(kernel), withdraw)
     try:
         yield
     finally:
         if pending.get(kernel) is withdrawal:
             del pending[kernel]
+            if withdrawal.task:
+                pending[kernel] = withdrawal.task
 
 
 def forget(manager: Any, kernel: str) -> None:
