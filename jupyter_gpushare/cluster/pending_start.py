@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -47,6 +49,36 @@ def withdrawn_by_shutdown(manager: Any, kernel: str, withdraw: Callable[[], obje
             del pending[kernel]
             if withdrawal.task:
                 pending[kernel] = withdrawal.task
+
+
+@contextlib.contextmanager
+def cancelled_by_interrupt() -> Iterator[None]:
+    """Cancel the task at the stop key of a terminal, and raise KeyboardInterrupt then, as `asyncio.run` does.
+
+    A blocking manager leaves the task as it is, and the task would go on with the next call of any manager.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    has_stopped = False
+
+    def on_stop(*_: object) -> None:
+        nonlocal has_stopped
+        has_stopped = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # for a second stop
+        loop.call_soon_threadsafe(task.cancel if task else loop.stop)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, on_stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if has_stopped:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def forget(manager: Any, kernel: str) -> None:

@@ -131,10 +131,13 @@ class RemoteProvisioner(RequestingProvisioner):
         A kernel that an earlier Jupyter server has started under this id is adopted instead.
         """
         try:
-            return await self._launch(cmd, **kwargs)
-        except NodeError as error:
+            with pending_start.cancelled_by_interrupt():
+                return await self._launch(cmd, **kwargs)
+        except BaseException as error:
             pending_start.forget(self.parent, self.kernel_id)
-            raise StartFailed(error) from None
+            if isinstance(error, NodeError):
+                raise StartFailed(error) from None
+            raise
 
     async def _launch(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         self._loop = asyncio.get_running_loop()
@@ -217,7 +220,7 @@ class RemoteProvisioner(RequestingProvisioner):
         self._tries = NodeTries(self.settings.daemon, wanted, before, self._nodes_in_order, level)
         try:
             return await self._tries.start(attempt)
-        except NodeError:
+        except BaseException:
             self._chosen, self._ports = before, ports
             raise
 
@@ -390,14 +393,14 @@ class RemoteProvisioner(RequestingProvisioner):
         return RemoteKernel(self.kernel_id, connect, units.parse_duration(self.settings.node_timeout))
 
     async def _start(self, kernel: RemoteKernel, request: Request) -> Any:
-        """Send the request, and discard a kernel that starts too late."""
+        """Send the request, and discard a kernel that starts too late, or whose start has been cancelled."""
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(None, functools.partial(kernel.request, request))
+        sending = loop.run_in_executor(None, functools.partial(kernel.request, request))
         try:
-            return await self._answer(answer, self.settings.start_seconds)
-        except NodeError as error:
-            if error.reason in ("timeout", "agent_ended"):
-                answer.add_done_callback(kernel.discard)
+            return await self._answer(await asyncio.shield(sending), self.settings.start_seconds)
+        except (NodeError, asyncio.CancelledError) as error:
+            if not isinstance(error, NodeError) or error.reason in ("timeout", "agent_ended"):
+                (await sending).add_done_callback(kernel.discard)
             raise
 
     async def _ask(self, kernel: RemoteKernel, request: Request) -> Any:
@@ -414,10 +417,10 @@ class RemoteProvisioner(RequestingProvisioner):
     async def _answer(self, answer: Future[Any], seconds: float = _REQUEST_SECONDS) -> Any:
         """Return the result of a request. Raise NodeError, also after so many seconds without an answer."""
         result = asyncio.wrap_future(answer)
+        result.add_done_callback(lambda late: late.cancelled() or late.exception())  # which asyncio logs otherwise
         try:
             return await asyncio.wait_for(asyncio.shield(result), seconds)
         except asyncio.TimeoutError:
-            result.add_done_callback(lambda late: late.cancelled() or late.exception())  # which asyncio logs otherwise
             raise NodeError(f"the node {self.node_name} has not answered within {seconds:g} s", "timeout") from None
 
 

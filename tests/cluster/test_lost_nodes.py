@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_client.manager import AsyncKernelManager
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
+from traitlets.config import Config
 
 from jupyter_gpushare.cluster import kernel_records
 from jupyter_gpushare.cluster.channel.messages import NodeError, Running
@@ -144,23 +146,40 @@ def test_an_open_page_goes_on_with_a_kernel_on_another_node(
         os.killpg(record.pid, signal.SIGKILL)
 
 
-def test_a_kernel_that_starts_too_late_ends(start_notebook: Callable[..., RemoteNotebook], tmp_path: Path) -> None:
-    folder = f"{tmp_path}/{{node}}"
-    script = (
-        f"mkdir -pm 700 {folder}; while test ! -e {folder}/go; do sleep 0.05; done; exec env XDG_STATE_HOME={folder}"
+def slow_node(folder: Path, **settings: Any) -> Config:
+    """Return settings of the node n1, whose agent starts when `end_late_kernel` lets it."""
+    node = f"{folder}/{{node}}"
+    script = f"mkdir -pm 700 {node}; while test ! -e {node}/go; do sleep 0.05; done; exec env XDG_STATE_HOME={node}"
+    engine = f"sh -c '{script} \"$@\"' sh {{agent}}"
+    return Config(
+        {"GpuShareCluster": {"engine": engine, "nodes": ["n1"], "addresses": {"n1": "127.0.0.1"}, **settings}}
     )
-    with pytest.raises(NodeError, match=r"the node n1 has not answered within 0\.5 s"):
-        start_notebook(
-            engine=f"sh -c '{script} \"$@\"' sh {{agent}}",
-            nodes=["n1"],
-            addresses={"n1": "127.0.0.1"},
-            start_timeout="0.5",
-        )
-    (tmp_path / "n1" / "go").touch()
-    (kernels,) = wait_until(lambda: list((tmp_path / "n1").glob("gpushare/*/kernels")), WAIT)
+
+
+def end_late_kernel(folder: Path) -> None:
+    """Let the agent start, and wait until its kernel has started and has ended."""
+    (folder / "n1" / "go").touch()
+    (kernels,) = wait_until(lambda: list((folder / "n1").glob("gpushare/*/kernels")), WAIT)
     wait_until(lambda: not list(kernels.iterdir()), WAIT)
     (connection,) = CONNECTIONS.present()
     assert connection.request(Running()).result(WAIT) == []
+
+
+def test_a_kernel_that_starts_too_late_ends(start_notebook: Callable[..., RemoteNotebook], tmp_path: Path) -> None:
+    with pytest.raises(NodeError, match=r"the node n1 has not answered within 0\.5 s"):
+        start_notebook(**slow_node(tmp_path, start_timeout="0.5")["GpuShareCluster"])
+    end_late_kernel(tmp_path)
+
+
+async def test_a_kernel_whose_start_is_cancelled_ends(
+    start_notebook: Callable[..., RemoteNotebook], tmp_path: Path
+) -> None:
+    start = asyncio.ensure_future(AsyncKernelManager(kernel_name="remote", config=slow_node(tmp_path)).start_kernel())
+    await asyncio.to_thread(wait_until, (tmp_path / "n1").exists, WAIT)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    await asyncio.to_thread(end_late_kernel, tmp_path)
 
 
 def test_a_kernel_whose_start_has_failed_ends_when_its_lost_node_is_back(node: Node) -> None:

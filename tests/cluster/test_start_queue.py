@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.manager import AsyncKernelManager, KernelManager
 from traitlets.config import Config
 
 from jupyter_gpushare.cluster import start_queue, start_records
@@ -19,6 +22,7 @@ from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
 from jupyter_gpushare.cluster.start_queue import START_QUEUE, StartQueue, WaitingStart
 
+from ..support.polling import wait_until
 from .conftest import NODES, WAIT, RemoteNotebook, separate_nodes
 
 POLL_SECONDS = 0.05
@@ -308,6 +312,32 @@ async def test_the_end_of_the_server_fails_the_waiting_starts(kernels: Kernels) 
             assert "the Jupyter server has ended" in await failure_of(kernels.begin("later", node="n1"))
         finally:
             START_QUEUE.open()
+
+
+def test_the_stop_key_ends_the_waiting_start_of_a_blocking_manager(
+    start_notebook: Callable[..., RemoteNotebook], tmp_path: Path
+) -> None:
+    config = Config({"GpuShareCluster": separate_nodes(tmp_path), "RemoteProvisioner": {"share": 1.0, "node": "n1"}})
+    first, second = (KernelManager(kernel_name="remote", config=config) for _ in range(2))
+    first.start_kernel()
+
+    def stop() -> None:
+        wait_until(waiting, WAIT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread, before = threading.Thread(target=stop), signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            second.start_kernel()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+    assert waiting() == [] and not second.has_kernel
+    first.shutdown_kernel(now=True)
+    second.start_kernel()
+    second.shutdown_kernel(now=True)
 
 
 async def test_other_refusals_fail_at_once(kernels: Kernels) -> None:
