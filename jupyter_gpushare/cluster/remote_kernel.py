@@ -58,19 +58,23 @@ class RemoteKernel:
         """Wait in the background until the kernel asks for its next move."""
         self.request(AwaitMove(kernel=self.kernel)).add_done_callback(self._on_move)
 
-    def refuse_move(self, move: str, reason: str) -> None:
+    def refuse_move(self, move: str, reason: str, refused: Callable[[Move], object] = lambda _: None) -> None:
         """Send the reason why a move does not take place, or all moves for the id "", and wait for the next move.
 
+        `refused` is called for each of these moves, in a thread of a connection.
         The node agent may be unable to write the answer, so the server sends the reason again a little later.
         An answer that does not arrive is no loss, because the next node agent finds the request of the kernel again.
         """
 
         def on_answer(answer: Future[Any]) -> None:
             error = answer.exception()
-            if self.on_move and error is None:
-                self.await_move()
+            if error is None:
+                if self.on_move:
+                    self.await_move()
+                for one in answer.result():
+                    refused(msgspec.convert(one, Move))
             elif isinstance(error, NodeError) and error.reason not in UNREACHABLE and not self.ended.done():
-                _call_later(_REFUSAL_SECONDS, lambda: self.refuse_move(move, reason))
+                _call_later(_REFUSAL_SECONDS, lambda: self.refuse_move(move, reason, refused))
 
         refusal = SetMove(kernel=self.kernel, move=move, state="refused", reason=reason)
         self.request(refusal).add_done_callback(on_answer)

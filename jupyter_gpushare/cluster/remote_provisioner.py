@@ -258,8 +258,14 @@ class RemoteProvisioner(RequestingProvisioner):
             Path(manager.connection_file).unlink(missing_ok=True)
         self.log.info("adopted kernel %s on %s", record.kernel, record.node)
         kernel = self._remote_kernel(record.node)
-        kernel.refuse_move("", "another Jupyter server has begun the move, and has ended")
+        kernel.refuse_move("", "another Jupyter server has begun the move, and has ended", self._withdraw_move)
         return self._watch(kernel, record)
+
+    def _withdraw_move(self, move: Move) -> None:
+        """Remove the files and the kernel of a move of an earlier server from the other node."""
+        if move.node in self.settings.all_nodes:
+            withdrawal = SetMove(kernel=self.kernel_id, move=move.id, state="withdrawn")
+            self._remote_kernel(move.node).request(withdrawal)
 
     def _watch(self, kernel: RemoteKernel, record: KernelRecord) -> KernelConnectionInfo:
         """Save the record of a running kernel, and follow the kernel."""

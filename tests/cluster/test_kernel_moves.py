@@ -76,9 +76,10 @@ def test_a_kernel_asks_for_a_move_also_by_a_new_agent(node: Node) -> None:
     node.request(set_move("locked"))
     node.request(set_move("locked"))  # a request that is sent again
     assert node.request(AwaitMove(kernel="k1")) == {**found, "is_locked": True}
-    node.request(set_move("refused", reason="no room"))
+    assert node.request(set_move("refused", move="", reason="no room")) == [{**found, "is_locked": True}]
     assert json.loads((folder() / f"answer-{FIRST}").read_text()) == {"state": "refused", "reason": "no room"}
     assert not list(folder().glob("locked-*"))
+    assert node.request(set_move("refused", move="")) == []
 
 
 @pytest.mark.parametrize("has_doorbell", [True, False])

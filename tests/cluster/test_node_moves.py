@@ -300,6 +300,7 @@ async def test_a_server_that_is_killed_meanwhile_leaves_the_old_kernel(
     await moving.end(move)
     await moving.replace_server(await asyncio.to_thread(start))
     assert await moving.value("x + 1", code="") == "42" and node_of(moving.kernel) == moving.here
+    await moving.has_no_files(moving.there)
     (tmp_path / "go").touch()
     await moving.move()
     await moving.is_on(moving.there)

@@ -154,7 +154,8 @@ class SetMove(Request, tag="set_move", kw_only=True):
 
     On the old node, a move becomes "locked", so that the kernel cannot withdraw the request, and then "done" or
     "refused", with the reason for the user. On the new node, a move becomes "confirmed" when it has been locked, or
-    "withdrawn", which ends the kernel of the move and removes its files.
+    "withdrawn", which ends the kernel of the move and removes its files. The result has the `Move` of each request of
+    the kernel that is "done" or "refused" now.
     """
 
     kernel: str

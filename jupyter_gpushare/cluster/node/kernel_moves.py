@@ -87,11 +87,15 @@ async def next_move(folder: KernelFolder, end: asyncio.Task[object]) -> Move | N
 
 
 def _find(folder: KernelFolder) -> Move | None:
-    for state in ("locked", "move"):
-        for path in _each(folder, state):
-            with suppress(FileNotFoundError, msgspec.MsgspecError):
-                move = msgspec.json.decode(path.read_bytes(), type=Move)
-                return msgspec.structs.replace(move, is_locked=state == "locked")
+    paths = [*_each(folder, "locked"), *_each(folder, "move")]
+    return next(filter(None, map(_read, paths)), None)
+
+
+def _read(path: Path) -> Move | None:
+    """Return the move of a file, or None if the kernel has withdrawn the move."""
+    with suppress(FileNotFoundError, msgspec.MsgspecError):
+        move = msgspec.json.decode(path.read_bytes(), type=Move)
+        return msgspec.structs.replace(move, is_locked=path.name.startswith("locked"))
     return None
 
 
@@ -139,9 +143,13 @@ def loaded_variables(kernel: str, move: str) -> LoadedVariables | None:
     return None
 
 
-def set_move(request: SetMove) -> None:
-    """Change the state of moves. Raise NodeError if the kernel has withdrawn the move that is to be locked."""
+def set_move(request: SetMove) -> list[Move]:
+    """Change the state of moves, and return those that have ended.
+
+    Raise NodeError if the kernel has withdrawn the move that is to be locked.
+    """
     folder = KernelFolder(request.kernel)
+    ended: list[Move] = []
     if request.state == "confirmed":
         if not _has_started(folder, request.move) or folder.ended() is not None:
             raise NodeError("the kernel has ended before the move", "not_started")
@@ -162,8 +170,10 @@ def set_move(request: SetMove) -> None:
             if request.move in ("", move):
                 if request.state == "refused":  # the answer may need the room
                     variables_file(folder, move).unlink(missing_ok=True)
+                ended += filter(None, [_read(path)])  # before the answer, at which the kernel removes the file
                 write_file(str(_path(folder, "answer", move)), {"state": request.state, "reason": request.reason})
                 path.unlink(missing_ok=True)
+    return ended
 
 
 def withdraw(folder: KernelFolder, move: str) -> None:
