@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..core.interface import events as ev
 from ..core.interface.launch_budget import BLOCKS, LaunchBudget
 from ..core.interface.settings import EXCLUSIVE, Settings
@@ -12,6 +14,7 @@ from .reports.results import Results
 from .workloads.workload import Costs
 
 _SAMPLE_SECONDS = 1.0
+_SAMPLE_SECONDS_ALONE = 10.0  # without another client on the device, because nothing is compared until one comes
 _BLOCKS_PER_LAUNCH = 1024
 _ROUNDING_SECONDS = 1e-6  # by which a training step may end too early
 
@@ -43,7 +46,7 @@ class ExecutionModel(MemoryTransfers):
         else:
             self._update_rates(client)
         if self._reports_progress and client.timers[SAMPLE] < 0:
-            self.schedule(self.now + _SAMPLE_SECONDS, SAMPLE, client)
+            self._schedule_sample(client)
 
     def end_work(self, client: SimClient) -> None:
         if client.accounted_until < 0:
@@ -151,10 +154,24 @@ class ExecutionModel(MemoryTransfers):
     # --- reports to the scheduler
 
     def sample(self, client: SimClient) -> None:
-        """Report the progress of a client with an open gate, once a second as its agent does."""
+        """Report the progress of a client with an open gate, once a second as its agent does, or less often."""
         if client.is_gate_open:
-            self.schedule(self.now + _SAMPLE_SECONDS, SAMPLE, client)
+            self._schedule_sample(client)
             self.report_progress(client)
+
+    def end_solitude(self, devices: Iterable[SimDevice]) -> None:
+        """Report the progress of the clients that worked alone on these devices until another client came now."""
+        for client in [one for device in devices for one in device.working_clients.values()]:
+            if self._reports_progress and not self.is_alone(client):
+                self.sample(client)
+
+    def is_alone(self, client: SimClient) -> bool:
+        """Return whether the scheduler has no other client on the client's devices."""
+        raise NotImplementedError
+
+    def _schedule_sample(self, client: SimClient) -> None:
+        seconds = _SAMPLE_SECONDS_ALONE if self.is_alone(client) else _SAMPLE_SECONDS
+        self.schedule(self.now + seconds, SAMPLE, client)
 
     def report_progress(self, client: SimClient) -> None:
         if self._reports_progress:

@@ -143,6 +143,7 @@ class Simulation(MovingAgent):
             client.lifecycle = iter(())
             return
         self.clients[client.id] = client
+        self._end_solitude_beside(client)
         client.cells = iter(spec.cells)
         self._next_cell(client)
 
@@ -151,6 +152,7 @@ class Simulation(MovingAgent):
         self.handle_event(ev.DevicesRequested(client.id))
         uuids = self.scheduler.clients[client.id].devices
         client.devices = tuple(self.devices[uuid] for uuid in uuids)
+        self._end_solitude_beside(client)
         if not uuids or any(device.has_failed for device in client.devices):
             return False
         client.is_waiting_at_gate = False
@@ -161,6 +163,13 @@ class Simulation(MovingAgent):
         if client.allocated:
             self.report_memory(client)
         return True
+
+    def is_alone(self, client: SimClient) -> bool:
+        return all(len(device.clients) < 2 for device in self.scheduler.clients[client.id].device_bindings)
+
+    def _end_solitude_beside(self, client: SimClient) -> None:
+        devices = self.scheduler.clients[client.id].device_bindings
+        self.end_solitude(self.devices[one.info.uuid] for one in devices if len(one.clients) == 2)
 
     def _end_kernel(self, client: SimClient, restart: bool) -> None:
         """End the client's kernel with its process and its work at once, and free its memory."""
