@@ -41,6 +41,7 @@ class SimulatedAgent(ExecutionModel):
             self.scheduler.turns.table.policies.set_host_policy(
                 lambda settings: Clairvoyant(settings, lambda name: self.remaining_of_cell(self.clients[name]))
             )
+        self.gpu_users: dict[int, SimClient] = {}  # clients whose programs work on the GPU or wait for it, by index
         self.decisions = 0
         self.switches = 0
         self.free_devices: set[SimDevice] = set()  # devices that work and have no turn
@@ -122,6 +123,9 @@ class SimulatedAgent(ExecutionModel):
             self.wasted_seconds += (time - self.now) * len(self.free_devices)
             awaited = sum(bool(table.devices[device.uuid].queue) for device in self.free_devices)
             self.awaited_seconds += (time - self.now) * awaited
+        if time > self.now:
+            users = self.gpu_users.values()
+            self.results.limited.add(self.scheduler, users, self.now, time, self.costs.drain)
         self.now = time
 
     # --- commands

@@ -177,7 +177,7 @@ class Simulation(MovingAgent):
             return
         for kind in (WORK, GATE, IDLE, SAMPLE, STEP):
             client.timers[kind] = -1
-        client.activity = INACTIVE
+        self._set_activity(client, INACTIVE)
         in_cell, client.cell_started_at = client.cell_started_at >= 0, -1.0
         if client.process_number:
             self._end_process(client)
@@ -232,9 +232,9 @@ class Simulation(MovingAgent):
         cell = next(client.cells, None)
         client.cell_started_at = -1.0
         if cell is None:
-            client.activity = INACTIVE
+            self._set_activity(client, INACTIVE)
             return
-        client.activity = THINKING
+        self._set_activity(client, THINKING)
         client.phases = iter(cell.phases)
         client.cell_names = (cell.name,) if cell.name else ()
         gpu_seconds = sum(cell.phases[1::2]) if isinstance(cell.phases, Sequence) else math.inf
@@ -247,7 +247,7 @@ class Simulation(MovingAgent):
             client.cell_started_at = self.now
             client.cell_wait = client.cell_gpu = client.cell_cpu = 0.0
             client.is_next_phase_on_gpu = False
-            client.activity = ON_CPU
+            self._set_activity(client, ON_CPU)
             self.handle_event(ev.CellStarted(client.id, "cell", client.cell_names, client.gpu_seconds))
         elif client.activity == ON_GPU:
             self.end_work(client)
@@ -274,7 +274,7 @@ class Simulation(MovingAgent):
             self._use_gpu(client, duration)
             return
         was_on_gpu = client.activity == ON_GPU
-        client.activity = ON_CPU
+        self._set_activity(client, ON_CPU)
         client.cell_cpu += duration
         self.schedule(self.now + duration, WORK, client)
         if was_on_gpu:
@@ -283,12 +283,12 @@ class Simulation(MovingAgent):
     def _use_gpu(self, client: SimClient, duration: float) -> None:
         if not client.process_number and not self._initialise_cuda(client):
             client.phases, client.is_next_phase_on_gpu = itertools.chain((duration,), client.phases), True
-            client.activity = ON_CPU
+            self._set_activity(client, ON_CPU)
             self.schedule(self.now + _RESTART_SECONDS, WORK, client)
             return
         if client.released:
             self.fill_cache(client)
-        client.activity = ON_GPU
+        self._set_activity(client, ON_GPU)
         client.cell_gpu += duration
         client.remaining_gpu_seconds = duration
         if client.is_gate_open:
@@ -296,6 +296,13 @@ class Simulation(MovingAgent):
         else:
             client.waiting_since = self.now
             self.wait_at_gate(client)
+
+    def _set_activity(self, client: SimClient, activity: int) -> None:
+        client.activity = activity
+        if activity == ON_GPU:
+            self.gpu_users[client.index] = client
+        else:
+            self.gpu_users.pop(client.index, None)
 
     def _releases_cache(self, client: SimClient) -> bool:
         """Return whether the client's framework releases its cache at the end of a cell."""

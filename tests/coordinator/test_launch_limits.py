@@ -9,21 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.clients.limit_times import LimitTimes
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 from jupyter_gpushare.coordinator.views import launch_limits
 from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
-from jupyter_gpushare.core import Scheduler
-from jupyter_gpushare.core.base.quota import Quota
-from jupyter_gpushare.core.interface import events as ev
-from jupyter_gpushare.core.measure.time_limit import TimeLimitBucket
-from jupyter_gpushare.core.state.model import Client
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import TIME
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .page_sync_harness import MIB, PageSyncHarness
 from .protocol_process import lock_as_other_coordinator, wait_until
 from .test_documented_snapshot import check
 
@@ -85,30 +78,6 @@ def test_client_without_turns_has_the_reason(idle_coordinator: CoordinatorProces
     wait_until(lambda: reasons() == [])
 
 
-def test_waiting_client_that_has_reached_its_time_limit_has_the_reason() -> None:
-    client = Client("a", ME, "", Quota(limit=0.5), 1, 0, time_limit=TimeLimitBucket(0.5, 20, 0.001, 0))
-    client.time_limit.charge(10, 10)  # type: ignore[union-attr]
-    scheduler, runtime = Scheduler(), ClientRuntime("a", "")
-    assert client.ready_at == pytest.approx(20)
-    assert launch_limits.limits_field(scheduler, client, runtime, 15) == [], "without a wait it needs no turn"
-    client.waiting_since = 10
-    (limit,) = launch_limits.limits_field(scheduler, client, runtime, 15)
-    assert (limit["rate"], limit["unit"], limit["reason"]) == (None, None, "time_limit")
-    text = "no turn: it has run for as long as the limit of its quota allows so far"
-    assert launch_limits.describe_limits([limit], str) == text
-    assert launch_limits.limits_field(scheduler, client, runtime, client.ready_at) == []
-
-
-def test_waiting_offline_client_has_the_loss_of_an_online_client_as_the_reason() -> None:
-    client = Client("a", ME, "", Quota(service="offline"), 1, 0, takeover_at=20.0, waiting_since=10.0)
-    scheduler, runtime = Scheduler(), ClientRuntime("a", "")
-    (limit,) = launch_limits.limits_field(scheduler, client, runtime, 15)
-    assert (limit["rate"], limit["unit"], limit["reason"]) == (None, None, "takeover")
-    text = "no turn: its memory does not fit beside that of an online client, which would lose too much time"
-    assert launch_limits.describe_limits([limit], str) == text
-    assert launch_limits.limits_field(scheduler, client, runtime, 20) == []
-
-
 def test_each_limit_has_the_time_of_its_begin() -> None:
     """A limit that ends and begins again has a new time, and so has a limit in favour of other clients."""
     now = 100.0
@@ -137,30 +106,6 @@ def test_memory_above_the_resident_quota_is_a_limit(
     assert client["limit_text"] == "at most 1 GiB of its memory on the GPU between its turns: resident in its quota"
 
 
-def test_a_spilled_client_has_its_turn_limit() -> None:
-    harness = PageSyncHarness()
-    harness.process("a", 500)
-    client = harness.scheduler.clients["a"]
-    client.turn_limit = 300 * MIB
-    (limit,) = launch_limits.limits_field(harness.scheduler, client, harness.runtimes["a"], 0.0)
-    assert (limit["rate"], limit["unit"], limit["reason"]) == (300 * MIB, "turn_bytes", "spilled")
-    assert launch_limits.describe_limits([limit], str) == (
-        "at most 300 MiB of its memory on the GPU in its turns: the memory of online clients stays"
-    )
-
-
-def test_context_memory_is_no_memory_above_the_resident_quota() -> None:
-    harness = PageSyncHarness()
-    process = harness.process("a", 500)
-    harness.scheduler.handle(ev.QuotaChanged("a", Quota(resident=600 * MIB)), 0.0)
-    for _ in range(3):  # NVML's figure exceeds the allocations
-        process.context_memory.sample(process.memory_use.resident + 300 * MIB, process.memory_use.resident)
-    harness.page_sync.read_memory(harness.runtimes["a"])
-    client = harness.scheduler.clients["a"]
-    assert client.memory_use.allocated > 600 * MIB
-    assert launch_limits.limits_field(harness.scheduler, client, harness.runtimes["a"], 0.0) == []
-
-
 @pytest.mark.parametrize(
     ("limit", "text"),
     [
@@ -169,6 +114,18 @@ def test_context_memory_is_no_memory_above_the_resident_quota() -> None:
             "no turn beside b, c: together they did 16.6 % less work than in turns",
         ),
         ({"reason": "short_of_room", "rate": None}, "no turn: memory of another client cannot leave its device"),
+        (
+            {"reason": "time_limit", "rate": None},
+            "no turn: it has run for as long as the limit of its quota allows so far",
+        ),
+        (
+            {"reason": "takeover", "rate": None},
+            "no turn: its memory does not fit beside that of an online client, which would lose too much time",
+        ),
+        (
+            {"reason": "spilled", "rate": 300 << 20, "unit": "turn_bytes"},
+            "at most 300 MiB of its memory on the GPU in its turns: the memory of online clients stays",
+        ),
         (
             {"reason": "adaptive", "rate": 1200, "unit": "blocks", "loss": 0.0123},
             "at most 1,200 blocks/s: the speed of b, c is kept (1.23 % slower than alone)",

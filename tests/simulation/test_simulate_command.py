@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpushare.cli import main, record
 from jupyter_gpushare.simulation import experiment, scale
-from jupyter_gpushare.simulation.reports import html_report
+from jupyter_gpushare.simulation.reports import html_report, text_report
 
 QUICK = ["simulate", "--trace", "notebooks:5", "--hours", "0.5"]
 
@@ -92,6 +92,17 @@ def test_table_has_the_ratio_to_the_yardstick(capsys: pytest.CaptureFixture[str]
     rows = {words[0]: words[-1] for words in map(str.split, table.splitlines()) if words}
     assert (rows["fcfs"], rows["clairvoyant"]) == (f"{ratio:.3g}", "1")
     assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
+
+
+def test_table_has_the_time_under_each_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--jobs", "1", "--policy", "fcfs"]
+    limited = figures(capsys, *arguments)["policies"]["fcfs"]["limited"]
+    seconds = {client: reasons["others_wait"] for client, reasons in limited.items()}
+    assert max(seconds, key=seconds.__getitem__) == "job-0"
+    assert main([*QUICK, *arguments]) == 0
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if "others_wait" in line]
+    total, longest = (text_report.format_number(value) for value in (sum(seconds.values()), seconds["job-0"]))
+    assert row == ["fcfs", "others_wait", str(len(seconds)), total, longest, "job-0"]
 
 
 def test_html_report_is_self_contained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -7,89 +7,52 @@ from typing import Any
 
 from ...core import Scheduler
 from ...core.interface.launch_budget import ADAPTIVE, BLOCKS, DEVICE_SECONDS, MEASURING, SHARE, SURPLUS
-from ...core.state.model import RUNNING, WAITING, Client
+from ...core.state.model import Client
+from ...core.views import present_limits
 from ...units import format_duration, format_size
 from ..clients.client_runtime import ClientRuntime
 
 _AMOUNTS: dict[str, Callable[[float], str]] = {
     BLOCKS: lambda rate: f"{rate:,.0f} block{'s' * (rate != 1)}/s",
     DEVICE_SECONDS: lambda rate: f"{100 * rate:.3g} % of the device's time",
-    "queued_seconds": lambda seconds: f"{format_duration(seconds)} of work queued",
-    "turn_bytes": lambda size: f"{format_size(int(size))} of its memory on the GPU in its turns",
-    "bytes": lambda size: f"{format_size(int(size))} of its memory on the GPU between its turns",
+    present_limits.QUEUED_SECONDS: lambda seconds: f"{format_duration(seconds)} of work queued",
+    present_limits.TURN_BYTES: lambda size: f"{format_size(int(size))} of its memory on the GPU in its turns",
+    present_limits.BYTES: lambda size: f"{format_size(int(size))} of its memory on the GPU between its turns",
 }
 _REASONS = {
     MEASURING: "the speed of {} without other clients is measured first",
     ADAPTIVE: "the speed of {} is kept",
     SHARE: "its share, colocated with {}",
     SURPLUS: "its share and idle time, colocated with {}",
-    "others_wait": "other clients wait, or run beside it",
-    "spilled": "the memory of online clients stays",
-    "resident": "resident in its quota",
+    present_limits.OTHERS_WAIT: "other clients wait, or run beside it",
+    present_limits.SPILLED: "the memory of online clients stays",
+    present_limits.RESIDENT: "resident in its quota",
 }
 _NO_TURN_REASONS = {
-    "suspended": "it is suspended",
-    "time_limit": "it has run for as long as the limit of its quota allows so far",
-    "takeover": "its memory does not fit beside that of an online client, which would lose too much time",
-    "other_coordinator": "a client of another coordinator has its device",
-    "short_of_room": "memory of another client cannot leave its device",
+    present_limits.SUSPENDED: "it is suspended",
+    present_limits.TIME_LIMIT: "it has run for as long as the limit of its quota allows so far",
+    present_limits.TAKEOVER: "its memory does not fit beside that of an online client, which would lose too much time",
+    present_limits.OTHER_COORDINATOR: "a client of another coordinator has its device",
+    present_limits.SHORT_OF_ROOM: "memory of another client cannot leave its device",
 }
 
 
 def limits_field(scheduler: Scheduler, client: Client, runtime: ClientRuntime, now: float) -> list[dict[str, Any]]:
     """Return the field `limits` of a client in the snapshot, and record which limits are in force."""
-    limits = _present_limits(scheduler, client, runtime, now)
-    keys = [(limit["reason"], tuple(limit["colocated_with"])) for limit in limits]
-    since = runtime.limit_times.update(keys)
-    return [{**limit, "since": since[key]} for limit, key in zip(limits, keys, strict=True)]
-
-
-def _present_limits(scheduler: Scheduler, client: Client, runtime: ClientRuntime, now: float) -> list[dict[str, Any]]:
-    colocation = scheduler.turns.colocation
-    limits = []
-    if client.suspended:
-        limits.append(_limit(None, None, "suspended"))
-    elif client.phase == WAITING:
-        if client.time_limit and client.time_limit.ready_at() > now:
-            limits.append(_limit(None, None, "time_limit"))
-        if client.service_rank and client.takeover_at > now:
-            limits.append(_limit(None, None, "takeover"))
-        if any(device.taken_by_other_since is not None for device in client.device_bindings):
-            limits.append(_limit(None, None, "other_coordinator"))
-        if client.is_short_of_room:
-            limits.append(_limit(None, None, "short_of_room"))
-        if failure := colocation.failed_packing(client, now):
-            members, progress = failure
-            limits.append(_limit(None, None, "packing", *sorted(members - {client.id}), loss=1.0 - progress))
-    if budget := runtime.budget:
-        loss = colocation.online_loss(client) if budget.reason == ADAPTIVE else None
-        limits.append(_limit(budget.rate, budget.unit, budget.reason, *budget.colocated_with, loss=loss))
-    window = max((handle.page.control.window_ns for handle in runtime.processes.values()), default=0)
-    if window and client.phase == RUNNING and client.permit and client.permit.contended:
-        limits.append(_limit(window / 1e9, "queued_seconds", "others_wait"))
-    if client.turn_limit is not None and client.phase == RUNNING:
-        limits.append(_limit(client.turn_limit, "turn_bytes", "spilled"))
-    allocations = client.memory_use.allocated - client.memory_use.context  # no quota counts context memory
-    if client.quota.resident is not None and allocations > client.quota.resident:
-        limits.append(_limit(client.quota.resident, "bytes", "resident"))
-    return limits
-
-
-def _limit(
-    rate: float | None, unit: str | None, reason: str, *colocated_with: str, loss: float | None = None
-) -> dict[str, Any]:
-    """Return one limit. A limit without a rate lets the client have no turn, or none beside `colocated_with`.
-
-    `loss`: the measured part of the progress that is lost beside these clients.
-    """
-    rounded = None if rate is None else round(rate, 6)
-    return {
-        "rate": rounded,
-        "unit": unit,
-        "reason": reason,
-        "colocated_with": colocated_with,
-        "loss": None if loss is None else round(loss, 3),
-    }
+    window = max((handle.page.control.window_ns for handle in runtime.processes.values()), default=0) / 1e9
+    limits = list(present_limits.present_limits(scheduler, client, now, window))
+    since = runtime.limit_times.update((limit.reason, limit.colocated_with) for limit in limits)
+    return [
+        {
+            "rate": None if limit.rate is None else round(limit.rate, 6),
+            "unit": limit.unit,
+            "reason": limit.reason,
+            "colocated_with": limit.colocated_with,
+            "loss": None if limit.loss is None else round(limit.loss, 3),
+            "since": since[limit.reason, limit.colocated_with],
+        }
+        for limit in limits
+    ]
 
 
 def describe_limits(limits: list[dict[str, Any]], name_of: Callable[[str], str]) -> str:
@@ -100,7 +63,7 @@ def describe_limits(limits: list[dict[str, Any]], name_of: Callable[[str], str])
 def _describe(limit: dict[str, Any], name_of: Callable[[str], str]) -> str:
     names = ", ".join(dict.fromkeys(map(name_of, limit["colocated_with"])))
     loss = "" if limit["loss"] is None else f"{100 * max(0.0, limit['loss']):.3g} %"
-    if limit["reason"] == "packing":
+    if limit["reason"] == present_limits.PACKING:
         return f"no turn beside {names}: together they did {loss} less work than in turns"
     if limit["rate"] is None:
         return f"no turn: {_NO_TURN_REASONS[limit['reason']]}"

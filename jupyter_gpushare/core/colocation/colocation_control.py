@@ -71,6 +71,10 @@ class ColocationController:
 
     # --- reasons
 
+    def launch_budget(self, client: Client) -> LaunchBudget | None:
+        """Return the launch budget in force; None: the client is not limited."""
+        return self._published_budgets.get(client.id)
+
     def failed_packing(self, client: Client, now: float) -> tuple[frozenset[str], float] | None:
         """Return the failed packing that keeps a waiting client from running beside others; see `PackingTrials`."""
         for device in client.device_bindings:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ..entities import SimClient, SimDevice
+from .limited_time import LimitedTime
 
 SLOWDOWN_BOUND_SECONDS = 1.0  # a shorter cell counts as one of this length in the mean bounded slowdown
 SHORT_SECONDS, MEDIUM_SECONDS = 10.0, 60.0  # seconds of GPU time
@@ -35,6 +36,7 @@ class Results:
         self.bytes_faulted = 0
         self.events = 0
         self.decisions = 0
+        self.limited = LimitedTime()
         self.gpu_time_ratios = array("d")  # of each client: GPU time over GPU time and waiting
 
     def record_wait(self, seconds: float) -> None:
@@ -70,6 +72,7 @@ class Results:
             self.unfinished[name] += other.unfinished[name]
         self.longest_wait = max(self.longest_wait, other.longest_wait)
         self.gpu_time_ratios.extend(other.gpu_time_ratios)
+        self.limited += other.limited
         for field in (
             *("seconds", "work", "busy", "device_seconds", "wasted", "awaited", "free", "unusable", "switches"),
             *("bytes_moved", "bytes_faulted", "refused", "events", "decisions", "bounded_slowdowns"),
@@ -106,6 +109,7 @@ class Results:
             "awaited": round(self.awaited / self.device_seconds, 6) if self.device_seconds else None,
             "fragmentation": round(self.unusable / self.free, 6) if self.free else None,
             "refused": self.refused,
+            "limited": self.limited.as_json(),
             "events": self.events,
             "decisions": self.decisions,
         }

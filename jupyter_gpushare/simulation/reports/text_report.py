@@ -64,7 +64,28 @@ def render(figures: dict[str, Any]) -> Group:
             names[policy], format_number(own), *(format_percent(results[key]) for key in ("wasted", "awaited")), *ratio
         )
     legend = [f"{name}: {policy}" for policy, name in names.items() if name != policy]
-    return Group(heading(figures), cells, totals, mean, *legend)
+    limits = [_limits(figures, names)] if any(one["limited"] for one in figures["policies"].values()) else []
+    return Group(heading(figures), cells, totals, *limits, mean, *legend)
+
+
+def _limits(figures: dict[str, Any], names: dict[str, str]) -> Table:
+    """Return the table of the time under each limit, with the client that was limited for longest."""
+    table = _table("limit: seconds of work and waits under it, of all clients and of the longest limited one")
+    table.add_column("policy", no_wrap=True)
+    table.add_column("limit", no_wrap=True)
+    for name in ("clients", "seconds", "longest"):
+        table.add_column(name, justify="right")
+    table.add_column("client")
+    for policy, results in figures["policies"].items():
+        by_reason: dict[str, dict[str, float]] = {}
+        for client, found in results["limited"].items():
+            for reason, seconds in found.items():
+                by_reason.setdefault(reason, {})[client] = seconds
+        for reason, clients in sorted(by_reason.items()):
+            longest = max(clients, key=clients.__getitem__)
+            totals = (f"{len(clients):,}", format_number(sum(clients.values())), format_number(clients[longest]))
+            table.add_row(names[policy], reason, *totals, longest)
+    return table
 
 
 def _yardstick(figures: dict[str, Any]) -> float | None:
