@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": set(),
     "nvml_devices": set(),
     "coordinator": {"", "core", "wire", "config", "settings", "metrics", "nvml_devices"},
-    "simulation": {"core", "agent", "wire"},
+    "simulation": {"core", "agent", "cluster", "wire"},
     "widgets": {"wire", "kernel", "settings"},
     "launcher": {"config", "launch"},
     "client_provisioner": {"config", "launch"},

@@ -52,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes",
         metavar="FILE",
         help="simulate the nodes in this list (CSV with the columns sn, gpu) instead of one host; pods of openb:PATH "
-        "are drawn until they ask for --load of the devices",
+        "are drawn until they ask for --load of the devices. The placement of a policy is also the cluster daemon's, "
+        "or with nodes_by=servers each server selects the node",
     )
     add("--notebooks", type=count(0, 100_000), default=0, help="notebooks on --nodes, in addition to the pods (0)")
     add("--devices", type=count(1, 10_000), help="number of devices (1, or the number that the trace needs)")
@@ -103,6 +104,8 @@ def main(args: argparse.Namespace) -> int:
         run_one = None
         if args.notebooks and not args.nodes:
             raise ValueError("--notebooks needs --nodes: notebooks on one host are --trace notebooks:N")
+        if any(one.nodes_by for one in variants) and not args.nodes:
+            raise ValueError("nodes_by needs --nodes: one host has no nodes to select")
         if args.nodes:
             make, run_one, parameters["devices"] = _on_nodes(args, make, seconds)
         if args.html:

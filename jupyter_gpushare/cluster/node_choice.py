@@ -21,6 +21,7 @@ from .settings import GpuShareCluster
 
 Snapshot = Mapping[str, Any]
 IDLE: Snapshot = {"devices": [], "clients": []}  # of a node without a coordinator, which ends with the last client
+HAS_ROOM = 0  # first class of nodes in the order
 _ACTIVE_PHASES = {"waiting", "running", "draining", "overrun"}
 _ANSWER_SECONDS = 20.0  # for a busy node, whose agent or coordinator may have to start first
 _SILENT_NODE_SECONDS = 5.0  # for a node that has not answered the last time
@@ -89,17 +90,18 @@ def order_nodes(
     active clients each, then the fewest clients, then the most memory that no client has allocated. Nodes that are
     equal keep their order.
     """
-    return sorted(snapshots, key=lambda node: _rank(snapshots[node], gpus, starts.get(node, 0)))
+    return sorted(snapshots, key=lambda node: rank(snapshots[node], gpus, starts.get(node, 0)))
 
 
-def _rank(snapshot: Snapshot | None, gpus: int, starts: int) -> tuple[int, float, float, float]:
+def rank(snapshot: Snapshot | None, gpus: int, starts: int = 0) -> tuple[int, float, float, float]:
+    """Return the place of a node in the order, beginning with its class."""
     if snapshot is None:
         return 2, 0.0, 0.0, 0.0
     if snapshot is IDLE:
-        return 0, float(starts), float(starts), -float("inf")
+        return HAS_ROOM, float(starts), float(starts), -float("inf")
     devices = [device for device in snapshot["devices"] if device["failed"] is None]
     if len(devices) < gpus:
         return 1, 0.0, 0.0, 0.0
     active = starts + sum(client["phase"] in _ACTIVE_PHASES for client in snapshot["clients"])
     free = sum(device["memory_total"] for device in devices) - sum(one["allocated"] for one in snapshot["clients"])
-    return 0, active / len(devices), (starts + len(snapshot["clients"])) / len(devices), -float(free)
+    return HAS_ROOM, active / len(devices), (starts + len(snapshot["clients"])) / len(devices), -float(free)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.base.errors import Refused
 from ..core.interface.settings import Settings, is_device_setting, parse_setting, with_device_setting
-from ..core.placement import PlacementSettings
+from ..core.placement import STRATEGIES, PlacementSettings
 from ..core.queueing.policies import policy_of
 from .clairvoyant import Clairvoyant
 from .reports.report_data import TimelineData
@@ -18,6 +18,9 @@ from .simulation import Simulation
 from .workloads.workload import Workload
 
 DEFAULT_POLICY = Settings().policy
+SERVERS = "servers"  # no cluster daemon: each server selects nodes by the nodes' snapshots
+NODE_RULES = (*STRATEGIES, SERVERS)
+_NODES_BY = "nodes_by"  # name of the rule among the settings of a policy
 RunOne = Callable[
     [Workload, "Variant", float, Callable[[float], None] | None, TimelineData | None], Results
 ]  # runs one simulation, as `run` does
@@ -28,11 +31,13 @@ class Variant:
     """Policy with settings; `name` is the user's text, such as "fcfs:idle_release=5".
 
     The policy is that of `settings`, or the yardstick.
+    `nodes_by` is the rule of NODE_RULES that selects the node of a client; "": the strategy of `settings`.
     """
 
     name: str
     settings: Settings
     is_clairvoyant: bool = False
+    nodes_by: str = ""
 
 
 def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant:
@@ -44,6 +49,9 @@ def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant
         if not separator:
             raise ValueError(f"policy {name!r}: {pair!r} is not of the form setting=value")
         values[key.strip()] = value.strip()
+    nodes_by = values.pop(_NODES_BY, "")
+    if nodes_by and nodes_by not in NODE_RULES:
+        raise ValueError(f"policy {name!r}: {_NODES_BY}={nodes_by} is unknown: allowed are {', '.join(NODE_RULES)}")
     is_clairvoyant = policy == Clairvoyant.name
     try:
         settings = Settings() if is_clairvoyant else Settings(policy=policy)
@@ -54,7 +62,7 @@ def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant
         settings = with_settings(settings, values)
     except Refused as error:
         raise ValueError(str(error)) from None
-    return Variant(name, settings, is_clairvoyant)
+    return Variant(name, settings, is_clairvoyant, nodes_by)
 
 
 def with_settings(settings: Settings, values: Mapping[str, str]) -> Settings:

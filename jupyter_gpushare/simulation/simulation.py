@@ -66,9 +66,7 @@ class Simulation(MovingAgent):
         assert list(range(len(self._actions))) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE, MOVE, STEP]
         self.workload = workload
         self.all_clients: list[SimClient] = []
-        self.free_capacity = FreeCapacity(
-            (_memory_fraction(p, workload) for p in workload.participants), len(workload.devices)
-        )
+        self.free_capacity = FreeCapacity(workload.client_needs(), len(workload.devices))
         for index, model in enumerate(workload.devices):
             device = SimDevice(f"GPU-{index}", index, model.memory, model.link)
             self.devices[device.uuid] = device
@@ -157,7 +155,7 @@ class Simulation(MovingAgent):
             return False
         client.is_waiting_at_gate = False
         for device in client.devices:
-            self.free_capacity.update(device.index, _memory_fraction(client.spec, self.workload), self.now)
+            self.free_capacity.update(device.index, self.workload.need(client.spec), self.now)
         client.allocated = client.spec.memory // len(uuids) * len(uuids)
         self.join(client, client.devices)
         if client.allocated:
@@ -195,7 +193,7 @@ class Simulation(MovingAgent):
         self.free_memory(client)
         for device in client.devices:
             del device.clients[client.index]
-            self.free_capacity.update(device.index, -_memory_fraction(client.spec, self.workload), self.now)
+            self.free_capacity.update(device.index, -self.workload.need(client.spec), self.now)
         client.moving_to, client.timers[MOVE], client.hibernated = None, -1, 0
         freed = self.leave_turn(client)
         number, client.process_number = client.process_number, 0
@@ -317,11 +315,6 @@ class Simulation(MovingAgent):
         self._next_cell(client)
         self.handle_event(ev.CellEnded(client.id, "cell", client.gpu_seconds))
         self.update_idleness(client)
-
-
-def _memory_fraction(spec: Participant, workload: Workload) -> float:
-    """Return the memory that the participant needs on each of its devices, over the memory of the first device."""
-    return spec.memory / spec.gpus / workload.devices[0].memory
 
 
 def _plan_lifecycle(spec: Participant) -> Iterator[tuple[float, str]]:

@@ -12,10 +12,9 @@ from time import thread_time_ns
 from typing import Any
 
 from ...core.base.errors import Refused
-from ...core.cluster.cluster_placement import ClusterPlacement
-from ...core.cluster.node_report import NodeReport, ReportedClient, ReportedDevice
 from ...core.placement import PlacementRequest, PlacementSettings, Tenant
 from ..reports.results import quantile
+from .node_selection import ReportingNodes
 
 DEVICES_PER_NODE = 8
 CLIENTS_PER_DEVICE = 5
@@ -31,16 +30,11 @@ class PlacementCosts:
 
     def __init__(self, strategy: str, nodes: int, tenants: int, seed: int = 1) -> None:
         self._rng = Random(seed)
-        self._devices = {
-            f"n{node}": tuple(
-                ReportedDevice(f"{node}-{device}", "", DEVICE_MEMORY) for device in range(DEVICES_PER_NODE)
-            )
-            for node in range(nodes)
-        }
-        self._clients: dict[str, dict[str, ReportedClient]] = {node: {} for node in self._devices}
+        self._nodes = [f"n{node}" for node in range(nodes)]
         self._tenants = [f"t{number}" for number in range(tenants)]
         guaranteed = tuple(Tenant(name, cells={"node": NODES_PER_TENANT}) for name in self._tenants)
-        self._cluster = ClusterPlacement(PlacementSettings(strategy=strategy, tenants=guaranteed))
+        settings = PlacementSettings(strategy=strategy, tenants=guaranteed)
+        self._reporting = ReportingNodes(dict.fromkeys(self._nodes, DEVICES_PER_NODE), DEVICE_MEMORY, settings)
         self._placed: list[tuple[str, str]] = []  # node and client
         self._number = 0
 
@@ -57,16 +51,18 @@ class PlacementCosts:
             gc.enable()
 
     def _measure(self, changes: int, gangs: int) -> dict[str, Any]:
-        arrivals = self._rng.sample(list(self._devices), len(self._devices))
+        arrivals = self._rng.sample(self._nodes, len(self._nodes))
         figures: dict[str, Any] = {"node_arrives_ms": _quantiles([self._report(node) for node in arrivals], 1e6)}
-        for _ in range(len(self._devices) * DEVICES_PER_NODE * CLIENTS_PER_DEVICE):
+        for _ in range(len(self._nodes) * DEVICES_PER_NODE * CLIENTS_PER_DEVICE):
             self._place(1)
         for node in arrivals:
             self._report(node)
         figures |= self._changes("one_device", (1,), changes)
         figures |= self._changes("gang", GANG_SIZES, gangs)
-        lost = self._rng.sample(list(self._devices), min(20, len(self._devices)))
-        figures["node_is_lost_ms"] = _quantiles([_timed(self._cluster.lose, node, "lost") for node in lost], 1e6)
+        lost = self._rng.sample(self._nodes, min(20, len(self._nodes)))
+        figures["node_is_lost_ms"] = _quantiles(
+            [_timed(self._reporting.cluster.lose, node, "lost") for node in lost], 1e6
+        )
         figures["node_comes_back_ms"] = _quantiles([self._report(node) for node in lost[1:]], 1e6)
         return figures | self._changes("one_device_beside_lost_node", (1,), changes)
 
@@ -87,12 +83,11 @@ class PlacementCosts:
         request = PlacementRequest(gpus=gpus, memory=int(gpus * DEVICE_MEMORY * self._rng.choice(MEMORY_PARTS)))
         began = thread_time_ns()
         try:
-            chosen = self._cluster.choose(client, request, tenant, now=0.0)
+            node = self._reporting.choose(client, request, tenant)
         except Refused:
             return thread_time_ns() - began
         took = thread_time_ns() - began
-        self._clients[chosen.node][client] = ReportedClient(client, chosen.devices, request, tenant)
-        self._placed.append((chosen.node, client))
+        self._placed.append((node, client))
         return took
 
     def _replace(self, gpus: int) -> tuple[int, int]:
@@ -100,7 +95,7 @@ class PlacementCosts:
         index = self._rng.randrange(len(self._placed))
         self._placed[index], self._placed[-1] = self._placed[-1], self._placed[index]
         node, client = self._placed.pop()
-        del self._clients[node][client]
+        self._reporting.end(node, client)
         removed = self._report(node)
         placed = self._place(gpus)
         self._report(self._placed[-1][0])
@@ -108,8 +103,7 @@ class PlacementCosts:
 
     def _report(self, node: str) -> int:
         """Take a report of a node, and return the nanoseconds."""
-        report = NodeReport(self._devices[node], tuple(self._clients[node].values()))
-        return _timed(self._cluster.observe, node, report, 0.0)
+        return _timed(self._reporting.report, node)
 
 
 def _timed(call: Callable[..., Any], *args: Any) -> int:

@@ -98,6 +98,7 @@ class Workload:
     With `overlap`, the next client's memory is restored while the last client's memory is evicted, as in the memory
     mode "swap".
     In "unified", a turn ends when its memory has been evicted.
+    `needs`: the parts of a device that typical clients ask for; None: those of the participants.
     """
 
     name: str
@@ -105,6 +106,14 @@ class Workload:
     participants: tuple[Participant, ...]
     costs: Costs = field(default_factory=Costs)
     overlap: bool = False
+    needs: tuple[float, ...] | None = None
+
+    def need(self, client: Participant) -> float:
+        """Return the memory that the client needs on each of its devices, over the memory of the first device."""
+        return client.memory / client.gpus / self.devices[0].memory
+
+    def client_needs(self) -> tuple[float, ...]:
+        return tuple(map(self.need, self.participants)) if self.needs is None else self.needs
 
 
 def with_outages(
