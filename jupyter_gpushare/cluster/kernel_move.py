@@ -155,7 +155,8 @@ class KernelMove:
                 raise NodeError("the variables are incomplete", "incomplete")
             self._has_files = True
             put = PutVariables(kernel=self.new.kernel, move=self.id, offset=offset, data=data)
-            self._ask(self.new, put, deadline - time.monotonic())  # which may start a node agent
+            with self.new.part_turns:
+                self._ask(self.new, put, deadline - time.monotonic())  # which may start a node agent
             offset += len(data)
 
     def _late(self, sentence: str) -> str:

@@ -32,6 +32,7 @@ _WITHDRAWAL_POLL_SECONDS = 0.02
 _PING_SECONDS = 5.0
 _GREETING_SECONDS = 120.0  # for the engine to start the agent; a job may wait for its node
 _NODE_SILENCE_SECONDS = 15.0  # after which the node counts as unreachable
+_MAX_PARTS = 2  # of data without an answer, so that the writes of other requests do not block
 _PIPE_BYTES = 1 << 20  # the most that Linux gives a user by default
 _decoder = msgspec.json.Decoder(Answer)
 _encoder = msgspec.json.Encoder()
@@ -63,8 +64,9 @@ class NodeConnection:
         assert self.process.stdin is not None
         with suppress(OSError):  # beyond the user's share of memory for pipes
             fcntl.fcntl(self.process.stdin, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        # Size of data in a request for which an empty pipe has room, after two encodings as base64.
+        # Size of data in a request, of which an empty pipe has room for `_MAX_PARTS` after two encodings as base64.
         self.part_bytes = fcntl.fcntl(self.process.stdin, fcntl.F_GETPIPE_SZ) // 4
+        self.part_turns = threading.Semaphore(_MAX_PARTS)
         self._last_answer_at = time.monotonic()
         self._has_ended = threading.Event()
         self._error_reader = self._start_thread(self._read_errors)

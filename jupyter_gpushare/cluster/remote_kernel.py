@@ -99,8 +99,13 @@ class RemoteKernel:
 
     @property
     def part_bytes(self) -> int:
-        """Size of data that a request may have without blocking. Raise NodeError."""
+        """Size of data that a request may have without blocking, in a turn of `part_turns`. Raise NodeError."""
         return self._connect().part_bytes
+
+    @property
+    def part_turns(self) -> threading.Semaphore:
+        """Turns of requests with data to the node, each until the answer. Raise NodeError."""
+        return self._connect().part_turns
 
     def end_agent(self) -> None:
         """End a node agent that does not answer, so that the next request starts another one. Block until its end."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import array
+import base64
+import fcntl
 import json
+import logging
+import os
+import signal
 import subprocess
 import sys
+import termios
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +23,16 @@ from jupyter_gpushare.cluster.channel.messages import (
     AwaitMove,
     AwaitVariables,
     Forget,
+    Move,
     NodeError,
     PutVariables,
     Request,
     Running,
     SetMove,
+    Signal,
     TakeVariables,
 )
+from jupyter_gpushare.cluster.kernel_move import KernelMove
 from jupyter_gpushare.cluster.node import keeper
 from jupyter_gpushare.cluster.node.kernel_folder import KernelFolder
 from jupyter_gpushare.cluster.remote_kernel import RemoteKernel
@@ -219,3 +229,33 @@ def test_only_a_confirmed_kernel_lives_long_without_a_server(tmp_path: Path, mon
     (tmp_path / keeper.UNCONFIRMED).touch()
     thread.join(WAIT)
     assert reasons == ["orphan"] and kernel.returncode == -15
+
+
+class Saved(RemoteKernel):
+    """Old kernel of a move, whose variables are at hand."""
+
+    def request(self, message: Request) -> Future[Any]:
+        answer: Future[Any] = Future()
+        if isinstance(message, TakeVariables):
+            answer.set_result({"data": base64.b64encode(bytes(message.max_bytes)).decode()})
+        else:
+            answer.set_result([])
+        return answer
+
+
+def test_simultaneous_moves_leave_room_for_an_interrupt(node: Node) -> None:
+    """A node agent that hangs reads nothing, so its pipe becomes full."""
+    connection = node.connection
+    assert node.request(Running()) == []
+    os.killpg(connection.process.pid, signal.SIGSTOP)
+    for number in range(4):
+        move = Move(id=str(number) * 16, node="n2", size=1 << 30)
+        old, new = (kind(f"k{number}", lambda: connection) for kind in (Saved, RemoteKernel))
+        functions: Any = dict.fromkeys(("request", "record", "is_ending", "switched"), lambda: None)
+        KernelMove(move, old, new, **functions, seconds=WAIT, log=logging.getLogger()).begin()
+    size = array.array("i", [0])
+    while size[0] < 2 * connection.part_bytes:
+        fcntl.ioctl(connection.process.stdin, termios.FIONREAD, size)  # type: ignore[arg-type]
+    answer = ThreadPoolExecutor().submit(connection.request, Signal(kernel="k1", number=signal.SIGINT))
+    assert not answer.result(WAIT / 10).done()
+    os.killpg(connection.process.pid, signal.SIGKILL)
