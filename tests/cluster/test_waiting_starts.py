@@ -18,7 +18,7 @@ import pytest
 from jupyter_gpushare.cluster import start_records
 
 from ..support.polling import wait_until
-from .conftest import WAIT, JupyterServer, separate_nodes, write_kernelspec
+from .conftest import NODES, WAIT, Daemon, JupyterServer, separate_nodes, write_kernelspec
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -132,6 +132,35 @@ def test_a_kernel_whose_restart_waits_can_be_shut_down(
     restart.exception(WAIT)
     assert waiting(server) == []
     assert [one["id"] for one in server.request("GET", "kernels")] == [other]
+    starts.close()
+
+
+def test_the_queue_goes_on_without_the_cluster_daemon_and_with_the_next_one(
+    start_server: Callable[..., JupyterServer], start_daemon: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    write_kernelspec(tmp_path, "anywhere", share=1.0)
+    daemon = start_daemon()
+    server = start_server(**daemon.settings)
+    running = [server.request("POST", "kernels", {"name": "anywhere"})["id"] for _ in NODES]
+    starts = Starts(server)
+    answers = []
+    for number in range(3):
+        answers.append(starts.begin("kernels", {"name": "anywhere"}))
+        wait_until(lambda expected=number + 1: len(waiting(server)) == expected)
+    kernels = [start["kernel"] for start in waiting(server)]
+
+    def assert_that_the_first_one_starts() -> None:
+        server.request("DELETE", f"kernels/{running.pop(0)}")
+        assert answers.pop(0).result(WAIT)["id"] == kernels.pop(0)
+        assert [start["kernel"] for start in waiting(server)] == kernels
+        assert not any(answer.done() for answer in answers)
+
+    daemon.kill()
+    assert_that_the_first_one_starts()
+    daemon.start()
+    assert [node["clients"] for node in daemon.nodes().values()] == [1, 1], "the next daemon learns from the nodes"
+    assert_that_the_first_one_starts()
+    server.request("DELETE", f"gpushare/api/starts/{kernels[0]}")
     starts.close()
 
 
