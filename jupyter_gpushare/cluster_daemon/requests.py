@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from .. import __version__
 from ..cluster.daemon.messages import (
     ABOVE_CEILING,
     CEILING_REACHED,
@@ -120,4 +121,4 @@ class ClusterRequests:
             NodeState(name, node.failure, len(node.devices), len(node.clients), bookings[name])
             for name, node in self._placement.nodes.items()
         ]
-        return ClusterState(tuple(nodes), dict(self._placement.missing_cells))
+        return ClusterState(tuple(nodes), dict(self._placement.missing_cells), __version__)

@@ -319,8 +319,8 @@ class Daemon:
         self._folder = folder
         self.start()
 
-    def command(self, *options: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "jupyter_gpushare", "cluster", *options]
+    def command(self, *options: str, name: str = "cluster") -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "jupyter_gpushare", name, *options]
         return subprocess.run(words, env=self._env, capture_output=True, text=True, timeout=WAIT)
 
     def start(self) -> None:

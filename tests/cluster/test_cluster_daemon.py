@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_gpushare import __version__
 from jupyter_gpushare.cluster.channel.messages import NO_COORDINATOR, NodeError
 from jupyter_gpushare.cluster.daemon.messages import ABOVE_CEILING, CEILING_REACHED, ChooseNode, ReleaseBooking
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
@@ -73,6 +74,24 @@ def test_a_lost_node_gets_no_start_until_it_is_back(start_daemon: Callable[..., 
     (tmp_path / "n1.lost").unlink()
     wait_until(lambda: not daemon.nodes()["n1"]["message"], WAIT)
     assert daemon.choose("c3") == "n1"
+
+
+def test_the_doctor_examines_the_daemon(start_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+    def findings() -> list[tuple[str, str]]:
+        found = json.loads(daemon.command("--json", "--simulate", name="doctor").stdout)
+        return [(one["level"], one["message"]) for one in found if one["subject"] == "cluster daemon"]
+
+    daemon = start_daemon()
+    healthy = ("ok", f"version {__version__} at {daemon.socket}, for the nodes n1, n2")
+    assert findings() == [healthy]
+    (tmp_path / "n1.lost").touch()
+    end_agents(tmp_path / "n1")
+    wait_until(lambda: daemon.nodes()["n1"]["message"], WAIT)
+    assert findings() == [healthy, ("warning", "n1 gets no clients: the node does not answer")]
+    daemon.kill()
+    ((level, message),) = findings()
+    assert level == "warning"
+    assert f"none answers at {daemon.socket}, so each server chooses nodes by itself" in message
 
 
 async def test_a_request_that_fails_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from ...launch import kernel_env
 from ...wire import address, messages
 from ...wire.client import Client, CoordinatorError
 from .. import kernelspec, without_coordinator
-from . import clients, costs, mps, other_coordinators
+from . import clients, cluster_daemon, costs, mps, other_coordinators
 from .finding import Finding
 
 _MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT = 83, 89, 102  # CUdevice_attribute
@@ -88,6 +88,7 @@ def _checks(
         lambda: clients.bypassing_libraries(status) if status else iter(()),
         lambda: other_coordinators.coordinators(socket),
         lambda: other_coordinators.lock_holders(status) if status else iter(()),
+        cluster_daemon.daemon,
         _locks,
         _host_memory,
         lambda: clients.unbacked_memory(status) if status else iter(()),

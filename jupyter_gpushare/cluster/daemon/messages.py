@@ -53,10 +53,14 @@ class NodeState(msgspec.Struct, frozen=True):
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """State of the daemon. `missing_cells`: by tenant, the number of guaranteed cells for which there is no node."""
+    """State of the daemon, of this `version` of the package.
+
+    `missing_cells`: by tenant, the number of guaranteed cells for which there is no node.
+    """
 
     nodes: tuple[NodeState, ...]
     missing_cells: dict[str, int]
+    version: str = ""
 
 
 class ClusterStatus(Request, tag="cluster_status", frozen=True, kw_only=True):
