@@ -244,10 +244,12 @@ class RemoteProvisioner(RequestingProvisioner):
         if started.note:
             self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, started.note)
         try:
-            return self._watch(kernel, self._record(self._chosen, request, started))
+            info = self._watch(kernel, self._record(self._chosen, request, started))
         except OSError as error:
             kernel.discard()
             raise NodeError(f"the server cannot save the record of the kernel: {error}", "no_record") from None
+        kernel.await_move()
+        return info
 
     def _adopt(self, record: KernelRecord) -> KernelConnectionInfo:
         """Adopt the kernel of a record, and return its connection information."""
@@ -258,8 +260,10 @@ class RemoteProvisioner(RequestingProvisioner):
             Path(manager.connection_file).unlink(missing_ok=True)
         self.log.info("adopted kernel %s on %s", record.kernel, record.node)
         kernel = self._remote_kernel(record.node)
+        info = self._watch(kernel, record)
+        # Only after the refusal does the kernel's next move count, because the request of the last one is still there.
         kernel.refuse_move("", "another Jupyter server has begun the move, and has ended", self._withdraw_move)
-        return self._watch(kernel, record)
+        return info
 
     def _withdraw_move(self, move: Move) -> None:
         """Remove the files and the kernel of a move of an earlier server from the other node."""
@@ -273,11 +277,10 @@ class RemoteProvisioner(RequestingProvisioner):
         return self._follow(kernel, record)
 
     def _follow(self, kernel: RemoteKernel, record: KernelRecord) -> KernelConnectionInfo:
-        """Wait for the kernel's end and for its moves in the background."""
+        """Wait for the kernel's end in the background."""
         kernel.ended.add_done_callback(lambda ended: self._log_output(kernel, ended.result()))
         kernel.adopt()
         kernel.on_move = functools.partial(self._begin_move, kernel)
-        kernel.await_move()
         self._kernel, self.node_pid = kernel, record.pid
         self._ports = {name: getattr(record.connection, name) for name in PORT_NAMES}
         info = {**record.connection.fields(), "key": record.connection.key.encode()}
@@ -349,7 +352,9 @@ class RemoteProvisioner(RequestingProvisioner):
         assert move.record is not None
         move.old.on_move = None
         self._chosen, self.has_new_address = move.record.node, True
-        return self._follow(move.new, move.record)
+        info = self._follow(move.new, move.record)
+        move.new.await_move()
+        return info
 
     def _log_output(self, kernel: RemoteKernel, ended: Ended) -> None:
         """Log the last lines of a kernel that has ended unexpectedly."""

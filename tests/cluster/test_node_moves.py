@@ -301,6 +301,7 @@ async def test_a_server_that_is_killed_meanwhile_leaves_the_old_kernel(
     await moving.replace_server(await asyncio.to_thread(start))
     assert await moving.value("x + 1", code="") == "42" and node_of(moving.kernel) == moving.here
     await moving.has_no_files(moving.there)
+    assert "does not move" not in moving.server.log.read_text(), "the next server has not begun the move again"
     (tmp_path / "go").touch()
     await moving.move()
     await moving.is_on(moving.there)
