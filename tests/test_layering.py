@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("client_provisioner", "cluster", "config", "launch", "launcher", "metrics", "provisioner", "settings"),
         "wire",
     },
-    "cluster_daemon": {"cluster", "config", "coordinator", "core", "wire"},
+    "cluster_daemon": {"", "cluster", "config", "coordinator", "core", "wire"},
     "demo": {"cluster", "config", "kernel", "launch", "wire"},
     "bench": {"agent", "config", "launch", "simulation", "wire"},
 }
