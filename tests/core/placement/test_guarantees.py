@@ -41,6 +41,15 @@ def test_guests_get_idle_cells_and_give_way_at_once() -> None:
     assert placement.guests_to_preempt == set(), "the owner is idle again, so the guest may run"
 
 
+def test_the_share_of_a_guest_stays_reserved() -> None:
+    placement = make_tenant_placement(1, None, a={"device": 1})
+    place_client(placement, "guest", share=0.75)
+    with pytest.raises(Refused, match=r"has 0\.25 of its share left"):
+        place_client(placement, "late", "a", share=0.5)
+    place_client(placement, "of-a", "a", share=0.25)
+    assert placement.guests_to_preempt == {"guest"}
+
+
 def test_offline_clients_use_whatever_is_least_used() -> None:
     placement = make_tenant_placement(3, None, a={"device": 2})
     place_client(placement, "online", "a")
