@@ -295,12 +295,12 @@ def with_holder(cuda: Cuda, state: str, kind: str) -> None:
 def with_spinner(cuda: Cuda, state: str) -> None:
     cuda.launch("spin", MS)
     cuda.cuCtxSynchronize()
-    with running_process(spinner, environment(Path(state)), "1500") as other:
+    with running_process(spinner, environment(Path(state)), "3000") as other:
         assert other.stdout and other.stdout.readline() == "running\n"
         began = time.monotonic()
         cuda.launch("spin", MS)
         cuda.cuCtxSynchronize()
-        assert time.monotonic() - began < 0.75
+        assert time.monotonic() - began < 2.0
         assert other.poll() is None
 
 
