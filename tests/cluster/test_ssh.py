@@ -43,7 +43,7 @@ def client_configuration(tmp_path: Path) -> Iterator[Path]:
     os.makedirs("/run/sshd", exist_ok=True)
     assert SSHD
     process = subprocess.Popen([SSHD, "-D", "-e", "-f", server], stderr=subprocess.DEVNULL)
-    wait_until(lambda: subprocess.run(["ssh", "-F", client, "node1", "true"], check=False).returncode == 0, 20)
+    wait_until(lambda: subprocess.run(["ssh", "-F", client, "node1", "true"], check=False).returncode == 0)
     yield client
     process.terminate()
     process.wait()

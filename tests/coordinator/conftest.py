@@ -265,7 +265,7 @@ def guest_processes(shared_coordinator: CoordinatorProcess) -> Iterator[ProcessF
     for client in shared_coordinator.status()["clients"]:
         shared_coordinator.request(messages.Unregister(client=client["id"]))
     # Long, because after a flood the coordinator reads all messages first.
-    wait_until(lambda: shared_coordinator.status()["clients"] == [], seconds=30)
+    wait_until(lambda: shared_coordinator.status()["clients"] == [])
 
 
 @pytest.fixture

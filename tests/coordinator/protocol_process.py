@@ -26,7 +26,7 @@ from jupyter_gpushare.agent.process import Process
 from jupyter_gpushare.agent.rule import CLOSED_GATE
 from jupyter_gpushare.wire.page import CLOSING, CONTENDED, OUT, STEP
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 UUID = "GPU-00000000-fake"
 
 

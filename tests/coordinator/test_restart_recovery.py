@@ -50,7 +50,7 @@ def warnings(coordinator: CoordinatorProcess) -> list[str]:
 
 
 def reported_problems(coordinator: CoordinatorProcess) -> str:
-    problems = wait_until(lambda: coordinator.status()["coordinator"]["problems"], 10)
+    problems = wait_until(lambda: coordinator.status()["coordinator"]["problems"])
     return "\n".join(problems)
 
 
@@ -240,6 +240,6 @@ def test_locked_state_file_delays_no_request(coordinator: CoordinatorProcess, pr
     take_turn(coordinator, processes)
     other.execute("ROLLBACK")
     other.close()
-    wait_until(lambda: suspended(coordinator, "a"), 15)
+    wait_until(lambda: suspended(coordinator, "a"))
     wait_until(lambda: not coordinator.status()["coordinator"]["problems"])
     assert len(warnings(coordinator)) == 1

@@ -73,7 +73,7 @@ def test_unusable_state_path_is_reported_until_it_works(
     assert "suspensions and usage: Is a directory" in reported_problems(idle_coordinator)
     take_turn(idle_coordinator, processes)
     path.rmdir()
-    wait_until(lambda: not idle_coordinator.status()["coordinator"]["problems"], 15)
+    wait_until(lambda: not idle_coordinator.status()["coordinator"]["problems"])
     assert "works" in stored_clients(idle_coordinator), "a change during the failure was lost"
     assert len(warnings(idle_coordinator)) == 1
 

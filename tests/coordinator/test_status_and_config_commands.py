@@ -200,7 +200,7 @@ def test_status_is_followed_also_by_another_coordinator(scene: CoordinatorProces
     scene.start()
     assert "devices" in json.loads(watching.stdout.readline())
     watching.send_signal(signal.SIGINT)
-    _, errors = watching.communicate(timeout=10)
+    _, errors = watching.communicate(timeout=60)
     assert (watching.returncode, errors) == (130, "")
 
 

@@ -15,6 +15,8 @@ import pytest
 
 from jupyter_gpushare.kernel.cell_quota import transform
 
+from ..support.polling import WAIT_SECONDS
+
 MINE = "import os\ndef quota():\n    import jupyter_gpushare as gs\n    return gs.quota()\n"
 FIRST = "%%gpushare class=offline share=0.3\n"
 
@@ -152,7 +154,7 @@ def test_usage_errors_prevent_the_cell(coordinator: Any, notebook: Any) -> None:
 def test_reading_a_cell_changes_nothing(coordinator: Any, notebook: Any) -> None:
     before = coordinator.clients()[notebook.manager.kernel_id]
     code = FIRST + "import sys\nsys.vers"
-    reply = notebook.kernel.complete(code, reply=True, timeout=10)["content"]
+    reply = notebook.kernel.complete(code, reply=True, timeout=WAIT_SECONDS)["content"]
     assert {"version", "version_info"} <= {one.rpartition(".")[2] for one in reply["matches"]}
     complete = [notebook.reply_to(notebook.kernel.is_complete(one))["status"] for one in (code, code + "\n\n")]
     assert complete == ["incomplete", "complete"]  # as for every line with %%

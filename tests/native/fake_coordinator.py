@@ -16,7 +16,7 @@ from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, ClientPage, Pag
 
 from ..support.polling import wait_until
 
-WAIT_SECONDS = 10.0  # time limit of every wait, after which the test fails
+WAIT_SECONDS = 30.0  # time limit of every wait, after which the test fails
 
 
 class ProcessConnection:

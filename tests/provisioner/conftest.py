@@ -149,10 +149,10 @@ class Notebook:
 
     def subshell(self) -> str:
         """Create a subshell and return its id; no cell may run."""
-        if "kernel subshells" not in self.kernel.kernel_info(reply=True, timeout=10)["content"]["supported_features"]:
+        if "kernel subshells" not in self.kernel.kernel_info(reply=True, timeout=60)["content"]["supported_features"]:
             pytest.skip("this ipykernel has no subshells")
         self.kernel.control_channel.send(self.kernel.session.msg("create_subshell_request"))
-        return str(self.kernel.get_control_msg(timeout=10)["content"]["subshell_id"])
+        return str(self.kernel.get_control_msg(timeout=60)["content"]["subshell_id"])
 
     def send_to(self, subshell: str, code: str) -> str:
         """Send a request to a subshell and return its id, without waiting for it."""

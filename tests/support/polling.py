@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-WAIT_SECONDS = 20.0  # default limit of a wait
+WAIT_SECONDS = 60.0  # default limit of a wait, on a busy machine
 
 
 def wait_until(

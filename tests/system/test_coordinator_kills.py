@@ -78,7 +78,7 @@ def test_the_last_permit_stands_until_the_rule_without_a_coordinator(short_quant
     assert short_quantum_host.coordinator
     short_quantum_host.coordinator.send_signal(signal.SIGSTOP)
     stopped = time.monotonic_ns()
-    wait_until(lambda: short_quantum_host.worked_since(stopped, other), 15)
+    wait_until(lambda: short_quantum_host.worked_since(stopped, other))
     lines = short_quantum_host.log_text().splitlines()
     lost = max(number for number, line in enumerate(lines) if "heartbeat has stopped" in line)
     openings = [line for line in lines[lost:] if f"[{other.pid}]" in line and "opened the gate, epoch " in line]
@@ -106,7 +106,7 @@ def test_resumed_coordinator_finds_later_turns(short_quantum_host: SystemHost) -
     stopped = time.monotonic_ns()
     wait_until(lambda: short_quantum_host.worked_since(stopped, other))
     assert short_quantum_host.page(other)["turn_epoch"] > 0, "the client must enter by its permit"
-    wait_until(lambda: short_quantum_host.took_turns_since(stopped, one, other), 15)
+    wait_until(lambda: short_quantum_host.took_turns_since(stopped, one, other))
     rows = turn_intervals(short_quantum_host.launches(one), short_quantum_host.launches(other))
     (first, *_), (second, _, ended), *_ = (row for row in rows if row[2] > stopped)
     assert (first, second) == (0, 1)

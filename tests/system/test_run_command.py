@@ -25,15 +25,15 @@ def test_run_client_ends_with_its_program(long_quantum_host: SystemHost) -> None
     (client,) = long_quantum_host.clients().values()
     assert client["label"] == "job"
     program.run("cuda.spin()")
-    child = program.run("subprocess.Popen(['sleep', '60'], stdin=-3, stdout=-3, stderr=-3).pid")
+    child = program.run("subprocess.Popen(['sleep', '600'], stdin=-3, stdout=-3, stderr=-3).pid")
     program.end()
-    wait_until(lambda: long_quantum_host.clients() == {}, seconds=5)
+    wait_until(lambda: long_quantum_host.clients() == {})
     os.kill(child, signal.SIGKILL)
 
 
 def test_run_without_gpu_use_leaves_no_client(long_quantum_host: SystemHost) -> None:
     long_quantum_host.command("run", "--", "true")
-    wait_until(lambda: long_quantum_host.clients() == {}, seconds=5)
+    wait_until(lambda: long_quantum_host.clients() == {})
 
 
 def test_the_coordinator_moves_nothing_of_an_old_ipython(long_quantum_host: SystemHost) -> None:

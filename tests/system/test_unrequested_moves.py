@@ -89,7 +89,7 @@ def test_a_waiting_program_stays_on_the_device_that_its_user_has_chosen(dual_hos
     programs = [start_program(dual_host, client, size=150 * MIB) for client in ("a", "b")]
     start_all_busy(*programs)
     moment = max(execution.end_ns for execution in dual_host.launches(*programs))
-    wait_until(lambda: dual_host.took_turns_since(moment, *programs))
+    wait_until(lambda: dual_host.worked_since(moment, *programs))
     assert [devices_of(dual_host, client) for client in ("a", "b")] == [[first], [first]]
     stop_all(*programs)
 
@@ -103,8 +103,8 @@ def test_a_waiting_program_returns_if_the_driver_refuses_its_new_device(host: Sy
     log = host.folder / "coordinator.log"
     wait_until(lambda: "(CUDA error 1), which returns to its device" in log.read_text())
     moment = max(execution.end_ns for execution in host.launches(*programs.values()))
-    wait_until(lambda: host.took_turns_since(moment, *programs.values()))
-    assert len({device_named(host, label) for label in programs}) == 1
+    wait_until(lambda: host.worked_since(moment, *programs.values()))
+    wait_until(lambda: len({device_named(host, label) for label in programs}) == 1)  # no further try is under way
     stop_all(*programs.values())
     assert [increment(program) for program in programs.values()] == [8.0, 8.0]
 

@@ -97,7 +97,7 @@ class Host:
             program = self.start(
                 *COORDINATOR, *options, user="gpushare", env=environment, stdout=log, stderr=log, **more
             )
-        wait_until(lambda: address.is_accepting(self.socket) or program.poll() is not None, 20)
+        wait_until(lambda: address.is_accepting(self.socket) or program.poll() is not None)
         assert program.poll() is None, self.log.read_text()
         self.running = program
         return program

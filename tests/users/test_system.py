@@ -151,7 +151,7 @@ os.execv(sys.executable, [sys.executable, "-m", "jupyter_gpushare", "coordinator
 
 def test_the_socket_is_systemds_and_stays_when_it_ends(bare_host: Host) -> None:
     program = bare_host.start(sys.executable, "-c", ACTIVATE, SOCKET, user="gpushare", env=bare_host.service())
-    wait_until(lambda: address.is_accepting(bare_host.socket), 10)
+    wait_until(lambda: address.is_accepting(bare_host.socket))
     assert bare_host.run("ada", STATUS)[:2] == [SOCKET, {"user": "ada", "admin": False}]
     program.send_signal(signal.SIGTERM)
     assert program.wait(10) == 0, program.communicate()

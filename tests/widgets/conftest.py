@@ -27,7 +27,7 @@ class Page:
     def close(self) -> None:
         self._kernel.stop_channels()
 
-    def wait_until(self, condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+    def wait_until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         """Receive messages of the kernel until `condition` is true, and fail after `seconds`."""
         deadline = time.monotonic() + seconds
         while not (value := condition()):
