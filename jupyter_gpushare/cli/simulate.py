@@ -107,7 +107,7 @@ def main(args: argparse.Namespace) -> int:
         if any(one.nodes_by for one in variants) and not args.nodes:
             raise ValueError("nodes_by needs --nodes: one host has no nodes to select")
         if args.nodes:
-            make, run_one, parameters["devices"] = _on_nodes(args, make, seconds)
+            make, run_one, parameters["devices"], parameters["nodes"] = _on_nodes(args, make, seconds)
         if args.html:
             html_report.require_plotly()
             open(args.html, "ab").close()  # fails before the simulation instead of after it
@@ -231,8 +231,8 @@ def _devices_of_notebooks(number_of_notebooks: int) -> int:
 
 def _on_nodes(
     args: argparse.Namespace, make: Callable[[int], Workload], seconds: float
-) -> tuple[Callable[[int], Workload], RunOne, int]:
-    """Return the workload's function for the nodes of `--nodes`, the function that runs one, and the device count."""
+) -> tuple[Callable[[int], Workload], RunOne, int, int]:
+    """Return the workload's function for `--nodes`, the function that runs one, and the counts of devices and nodes."""
     import functools
     from dataclasses import replace
 
@@ -257,7 +257,7 @@ def _on_nodes(
         devices = with_outages((model,) * total, args.device_failures, seconds, seed)
         return replace(workload, devices=devices, participants=participants)
 
-    return on_nodes, functools.partial(cluster.run_nodes, nodes), total
+    return on_nodes, functools.partial(cluster.run_nodes, nodes), total, len(nodes)
 
 
 def _link_bandwidth(args: argparse.Namespace, link: float | None) -> float:

@@ -30,6 +30,7 @@ class Results:
         self.wasted = 0.0  # device seconds without a turn while a client waits for any device
         self.awaited = 0.0  # the part of `wasted` in which a client waits for that device
         self.free = self.unusable = 0.0  # see free_capacity.py
+        self.reserved = 0.0  # device seconds, if each client had devices of its own while it is there
         self.refused = 0  # clients that the scheduler did not admit
         self.switches = 0
         self.bytes_moved = 0
@@ -59,6 +60,9 @@ class Results:
             if client.cell_started_at >= 0:
                 self.unfinished[length_class(client.cell_gpu)] += 1
             self.work += client.gpu_seconds
+            spec = client.spec
+            departs = seconds if spec.departs is None else min(spec.departs, seconds)
+            self.reserved += spec.gpus * max(0.0, departs - spec.arrives)
             if client.gpu_seconds or client.wait_seconds:
                 self.gpu_time_ratios.append(client.gpu_seconds / (client.gpu_seconds + client.wait_seconds))
         self.seconds += seconds
@@ -74,7 +78,18 @@ class Results:
         self.gpu_time_ratios.extend(other.gpu_time_ratios)
         self.limited += other.limited
         for field in (
-            *("seconds", "work", "busy", "device_seconds", "wasted", "awaited", "free", "unusable", "switches"),
+            *(
+                "seconds",
+                "work",
+                "busy",
+                "device_seconds",
+                "reserved",
+                "wasted",
+                "awaited",
+                "free",
+                "unusable",
+                "switches",
+            ),
             *("bytes_moved", "bytes_faulted", "refused", "events", "decisions", "bounded_slowdowns"),
         ):
             setattr(self, field, getattr(self, field) + getattr(other, field))
@@ -109,6 +124,8 @@ class Results:
             "awaited": round(self.awaited / self.device_seconds, 6) if self.device_seconds else None,
             "fragmentation": round(self.unusable / self.free, 6) if self.free else None,
             "refused": self.refused,
+            "reserved_gpu_hours": round(self.reserved / 3600, 2),
+            "saved_gpu_hours": round((self.reserved - self.device_seconds) / 3600, 2),
             "limited": self.limited.as_json(),
             "events": self.events,
             "decisions": self.decisions,

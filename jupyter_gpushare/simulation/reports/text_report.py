@@ -13,6 +13,7 @@ from .results import LENGTH_CLASSES
 
 _CELLS = (("wait_p50", "wait p50"), ("wait_p95", "p95"), ("wait_p99", "p99"))
 _SLOWDOWNS = (("slowdown_p50", "slow p50"), ("slowdown_p95", "p95"))
+NODES = "nodes"  # parameter of a simulation with nodes: their number
 _MAX_NAME_CHARACTERS = 11  # of a policy's name in a table; longer names are numbered and listed below the table
 
 
@@ -63,9 +64,10 @@ def render(figures: dict[str, Any]) -> Group:
         mean.add_row(
             names[policy], format_number(own), *(format_percent(results[key]) for key in ("wasted", "awaited")), *ratio
         )
+    nodes = [_on_nodes(figures, names)] if NODES in figures["parameters"] else []
     legend = [f"{name}: {policy}" for policy, name in names.items() if name != policy]
     limits = [_limits(figures, names)] if any(one["limited"] for one in figures["policies"].values()) else []
-    return Group(heading(figures), cells, totals, *limits, mean, *legend)
+    return Group(heading(figures), cells, totals, *limits, mean, *nodes, *legend)
 
 
 def _limits(figures: dict[str, Any], names: dict[str, str]) -> Table:
@@ -85,6 +87,25 @@ def _limits(figures: dict[str, Any], names: dict[str, str]) -> Table:
             longest = max(clients, key=clients.__getitem__)
             totals = (f"{len(clients):,}", format_number(sum(clients.values())), format_number(clients[longest]))
             table.add_row(names[policy], reason, *totals, longest)
+    return table
+
+
+def _on_nodes(figures: dict[str, Any], names: dict[str, str]) -> Table:
+    """Return the table that compares placements on nodes."""
+    table = _table("idle: without work; reserved: GPU hours with own GPUs for each client; saved: by these nodes")
+    table.add_column("policy", no_wrap=True)
+    for title in ("idle", "wait p50, short", "p95", "unusable", "refused", "reserved", "saved"):
+        table.add_column(title, justify="right")
+    for policy, results in figures["policies"].items():
+        short, used = results["cells"]["short"], results["utilisation"]
+        table.add_row(
+            names[policy],
+            format_percent(None if used is None else 1 - used),
+            *(format_number(short[key]) for key in ("wait_p50", "wait_p95")),
+            format_percent(results["fragmentation"]),
+            f"{results['refused']:,}",
+            *(format_number(results[f"{key}_gpu_hours"]) for key in ("reserved", "saved")),
+        )
     return table
 
 
