@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..simulation.workloads.workload import DeviceModel, Workload
 
 DEFAULT_DEVICES = 1
+MAX_GPUS = 8  # of a session of sessions:N, and its default number of devices
 DEFAULT_MEMORY_BYTES = 80 * 10**9
 DEFAULT_LINK_GB_PER_SECOND = 50.0
 DEFAULT_HOURS = 24.0
@@ -31,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--trace",
         default="notebooks:20",
-        help="workload: notebooks:N (generated), openb:PATH (Alibaba's pods, CSV), or a FILE of 'record'",
+        help="workload: notebooks:N (generated), sessions:N (generated, of users who mostly think), openb:PATH "
+        "(Alibaba's pods, CSV), or a FILE of 'record'",
     )
     add(
         "--policy",
@@ -160,7 +162,7 @@ def _workload_factory(
     """Return a function from a seed to its workload, the simulated seconds, and parameters for the figures."""
     from dataclasses import replace
 
-    from ..simulation.workloads import openb_trace, traces
+    from ..simulation.workloads import notebook_sessions, openb_trace, traces
     from ..simulation.workloads.workload import Costs, DeviceModel, Workload, with_outages
 
     costs = Costs() if window is None else replace(Costs(), drain=0.65 * window)
@@ -181,6 +183,18 @@ def _workload_factory(
             seconds,
             {"load": args.load, "jobs": args.jobs, "reruns": args.reruns, **_device_parameters(devices)},
         )
+    if kind == "sessions":
+        count = _notebook_count(args.trace, rest)
+        seconds = (args.hours or notebook_sessions.HOURS) * 3600.0
+        devices = (DeviceModel(memory, link),) * (args.devices or MAX_GPUS)
+
+        def long_sessions(seed: int) -> Workload:
+            failing = with_outages(devices, args.device_failures, seconds, seed)
+            return notebook_sessions.generate_sessions(
+                count, seconds=seconds, devices=failing, seed=seed, costs=costs, overlap=overlap
+            )
+
+        return long_sessions, seconds, _device_parameters(devices)
     if kind == "openb":
         seconds = (args.hours or DEFAULT_HOURS) * 3600.0
         trace = openb_trace.read(rest, seconds, memory)
@@ -271,7 +285,7 @@ def _device_parameters(devices: tuple[DeviceModel, ...]) -> dict[str, object]:
 def _notebook_count(trace: str, number: str) -> int:
     if number.isdecimal() and 1 <= int(number) <= 100_000:
         return int(number)
-    raise ValueError(f"--trace {trace!r}: allowed is notebooks:N with N from 1 to 100000")
+    raise ValueError(f"--trace {trace!r}: allowed is {trace.partition(':')[0]}:N with N from 1 to 100000")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from .workload import Cell, Costs, DeviceModel, Participant, Workload
@@ -165,10 +165,15 @@ def split_phases(rng: Random, gpu: float, cpu: float) -> list[float]:
 
 def training_seconds(fraction: float) -> float:
     """Return the seconds of a training cell at a quantile of the published distribution."""
-    for (low, shorter), (high, longer) in itertools.pairwise(TRAINING_LENGTH):
+    return 60.0 * at_quantile(TRAINING_LENGTH, fraction)
+
+
+def at_quantile(quantiles: Sequence[tuple[float, float]], fraction: float) -> float:
+    """Return the value at a fraction, between the quantiles linear in the logarithm."""
+    for (low, smaller), (high, larger) in itertools.pairwise(quantiles):
         if fraction <= high:
             weight = (fraction - low) / (high - low)
-            return 60.0 * math.exp(math.log(shorter) + weight * (math.log(longer) - math.log(shorter)))
+            return math.exp(math.log(smaller) + weight * (math.log(larger) - math.log(smaller)))
     raise ValueError(f"{fraction} is not a fraction from 0 to 1")
 
 
