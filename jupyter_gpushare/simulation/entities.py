@@ -133,6 +133,8 @@ class SimClient:
         """Return the bytes that must leave the device, by its turn limit or its resident target there."""
         here = self.resident_on.get(device, 0)
         target = self.turn_limit if self.phase == IN else self.resident_targets.get(device)
+        if self.is_in_turn_of_move:
+            target = 0
         return 0 if target is None or self.spec.plain else max(0, here - target)
 
     @property

@@ -219,20 +219,15 @@ class MemoryTransfers(EventQueue):
         return max(0, part - client.unmade // len(client.devices))
 
     def start_prefetch(self, client: SimClient) -> None:
-        """Begin to restore memory in the background, as far as the devices of the prefetch have room now."""
-        if client.phase != OUT:
+        """Begin to restore memory in the background, as far as the devices of the prefetch have room now.
+
+        A client that is evicting finishes that first, and no more memory comes than the resident targets let stay.
+        """
+        if client.phase != OUT or client.evicting:
             return
+        before = client.resident
         self.stop_restore(client)
-        room = {
-            device: min(
-                self._missing_on(client, device), device.memory - device.resident_bytes - device.restoring_bytes
-            )
-            for device in client.prefetch_devices
-            if device in client.devices
-        }
-        if not any(part > 0 for part in room.values()):
-            return
-        self.stop_eviction(client)
+        room = {device: self._room_of_prefetch(client, device) for device in client.prefetch_devices}
         client.restoring = {device: part for device, part in room.items() if part > 0}
         client.restore_start = client.restore_end = self.now
         for device, part in client.restoring.items():
@@ -240,7 +235,18 @@ class MemoryTransfers(EventQueue):
             device.restore_link_free_at = max(self.now, device.restore_link_free_at) + copied / device.link
             device.restoring_bytes += part
             client.restore_end = max(client.restore_end, device.restore_link_free_at)
-        self.schedule(client.restore_end, RESTORE, client)
+        if client.restoring:
+            self.schedule(client.restore_end, RESTORE, client)
+        if client.resident != before:
+            self.report_memory(client)
+
+    def _room_of_prefetch(self, client: SimClient, device: SimDevice) -> int:
+        if device not in client.devices:
+            return 0
+        free = device.memory - device.resident_bytes - device.restoring_bytes
+        room = min(self._missing_on(client, device), free)
+        target = client.resident_targets.get(device)
+        return room if target is None else min(room, target - client.resident_on.get(device, 0))
 
     def _stop_prefetches(self, device: SimDevice, user: SimClient) -> None:
         """Stop the prefetches of other clients, because a client with a turn needs the room."""
@@ -280,7 +286,6 @@ class MemoryTransfers(EventQueue):
         for device, size in client.resident_on.items():
             self.remove_all(client, device, size)
         client.resident_on = {}
-        client.resident_targets = {}
         client.allocated = client.released = client.unmade = 0
 
     # --- caches of frameworks

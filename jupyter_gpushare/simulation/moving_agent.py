@@ -28,7 +28,6 @@ class MovingAgent(TrainingAgent):
     ) -> None:
         super().__init__(workload, settings, details=details, is_clairvoyant=is_clairvoyant)
         self.moves = 0
-        self.devices: dict[str, SimDevice] = {}
         self._movers: dict[int, SimClient] = {}  # at least all clients with a move, by their indexes
         self._command_handlers |= {
             cmd.PrepareMove: self._on_prepare_move,
@@ -182,7 +181,6 @@ class MovingAgent(TrainingAgent):
             self.free_devices.discard(device)
         self.stop_restore(client)
         self.handle_event(ev.TurnEntered(client.process_number, turn, self.now))
-        client.resident_targets = dict.fromkeys(client.devices, 0)
         if client.has_surplus and not client.evicting:
             self.start_eviction(client)
         self.handle_event(ev.EvictionStarted(client.process_number))
@@ -215,4 +213,4 @@ class MovingAgent(TrainingAgent):
         for device, size in client.resident_on.items():
             self.remove_all(client, device, size)
             self.bytes_out += size
-        client.resident_on, client.resident_targets, client.prefetch_devices = {}, {}, {}
+        client.resident_on, client.prefetch_devices = {}, {}

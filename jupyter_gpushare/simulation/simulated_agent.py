@@ -37,6 +37,7 @@ class SimulatedAgent(ExecutionModel):
         super().__init__(workload.costs, settings, details)
         self.scheduler = Scheduler(settings)
         self.clients: dict[str, SimClient] = {}
+        self.devices: dict[str, SimDevice] = {}
         if is_clairvoyant:
             self.scheduler.turns.table.policies.set_host_policy(
                 lambda settings: Clairvoyant(settings, lambda name: self.remaining_of_cell(self.clients[name]))
@@ -145,10 +146,7 @@ class SimulatedAgent(ExecutionModel):
             self.step(client)
 
     def _on_set_resident(self, command: cmd.SetResident) -> None:
-        client = self.clients[command.client]
-        device = client.device(command.device)
-        if device is None:
-            return
+        client, device = self.clients[command.client], self.devices[command.device]
         if command.bytes is None:
             client.resident_targets.pop(device, None)
         else:
@@ -159,6 +157,8 @@ class SimulatedAgent(ExecutionModel):
             if client.resident_targets:
                 self.stop_restore(client)
             self.evict_when_out(client)
+            if client.prefetch_devices:
+                self._pending_prefetches.append(client)
             if client.resident != before:
                 self.report_memory(client)
 

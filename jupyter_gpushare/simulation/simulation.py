@@ -134,13 +134,14 @@ class Simulation(MovingAgent):
 
     def _arrive(self, client: SimClient) -> None:
         spec = client.spec
+        self.clients[client.id] = client
         try:
             self.handle_event(ev.ClientRegistered(client.id, spec.user, client.id, spec.quota, spec.gpus))
         except Refused:
+            del self.clients[client.id]
             self.results.refused += 1
             client.lifecycle = iter(())
             return
-        self.clients[client.id] = client
         self._end_solitude_beside(client)
         client.cells = iter(spec.cells)
         self._next_cell(client)

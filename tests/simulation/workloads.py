@@ -8,6 +8,7 @@ from typing import Any
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.core.views.invariants import check
+from jupyter_gpushare.simulation.entities import SimClient
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workloads import synthetic_notebooks
 from jupyter_gpushare.simulation.workloads.workload import Cell, Costs, DeviceModel, Participant, Workload
@@ -21,7 +22,7 @@ class CheckedSimulation(Simulation):
     """Simulation that checks invariants after every event.
 
     A device works for one client at a time without colocation, its memory is never exceeded, and the scheduler has
-    every waiting client.
+    every waiting client. Memory above a resident target leaves, and the scheduler has the figures of memory that stays.
     """
 
     def handle_event(self, event: ev.Event) -> None:
@@ -43,6 +44,23 @@ class CheckedSimulation(Simulation):
                 assert process.is_waiting_at_gate or process.client.grant, (
                     f"{client.id} waits, but not in the scheduler"
                 )
+
+    def _advance(self, time: float) -> None:
+        if time > self.now:
+            for client in self.all_clients:
+                self._check_memory(client)
+        super()._advance(time)
+
+    def _check_memory(self, client: SimClient) -> None:
+        if not client.process_number or client.evicting:
+            return
+        if client.moving_to is None:
+            targets = {one: self.scheduler.residency.target(client.id, one.uuid) for one in client.devices}
+            assert targets == {one: client.resident_targets.get(one) for one in client.devices}, client.id
+        assert client.phase != OUT or not client.has_surplus, f"{client.id} stays above its resident target"
+        if not client.restoring:
+            known = self.scheduler.clients[client.id].memory_use
+            assert known.resident == client.resident, f"{client.id} has not reported its resident memory"
 
 
 def turn_settings(**settings: Any) -> Settings:
