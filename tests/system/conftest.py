@@ -40,15 +40,8 @@ def dual_host(host: SystemHost) -> SystemHost:
 
 @pytest.fixture
 def short_quantum_host(host: SystemHost) -> SystemHost:
-    """Return a host with a coordinator whose turns are short."""
+    """Return a host for tests that need more changes of turns than the shipped turns have in the time of a test."""
     host.start_coordinator("--time-quantum", "0.1")
-    return host
-
-
-@pytest.fixture
-def long_quantum_host(host: SystemHost) -> SystemHost:
-    """Return a host with a coordinator whose turns are long."""
-    host.start_coordinator("--time-quantum", "20")
     return host
 
 

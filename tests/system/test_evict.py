@@ -35,20 +35,20 @@ def resident(host: SystemHost) -> int:
 
 
 @pytest.mark.parametrize("mode", ["unified", "swap"])
-def test_memory_leaves_and_comes_back_with_the_next_turn(long_quantum_host: SystemHost, mode: str) -> None:
-    program = filled(long_quantum_host, mode)
-    assert long_quantum_host.request(messages.Evict(client="one")) == {"evicting": True, "bytes": 64 * MIB}
-    wait_until(lambda: resident(long_quantum_host) == 0)
-    assert long_quantum_host.clients()["one"]["allocated"] == 64 * MIB
-    wait_until(lambda: long_quantum_host.phase("one") == "idle")
-    assert long_quantum_host.request(messages.Evict(client="one"))["evicting"] is False
+def test_memory_leaves_and_comes_back_with_the_next_turn(default_settings_host: SystemHost, mode: str) -> None:
+    program = filled(default_settings_host, mode)
+    assert default_settings_host.request(messages.Evict(client="one")) == {"evicting": True, "bytes": 64 * MIB}
+    wait_until(lambda: resident(default_settings_host) == 0)
+    assert default_settings_host.clients()["one"]["allocated"] == 64 * MIB
+    wait_until(lambda: default_settings_host.phase("one") == "idle")
+    assert default_settings_host.request(messages.Evict(client="one"))["evicting"] is False
     assert program.run("[first(array) for array in arrays]") == [7.0] * 4
-    wait_until(lambda: resident(long_quantum_host) == 64 * MIB)
+    wait_until(lambda: resident(default_settings_host) == 64 * MIB)
 
 
-def test_evict_of_plain_memory_is_refused_with_a_reason(long_quantum_host: SystemHost) -> None:
-    program = filled(long_quantum_host, "plain")
+def test_evict_of_plain_memory_is_refused_with_a_reason(default_settings_host: SystemHost) -> None:
+    program = filled(default_settings_host, "plain")
     with pytest.raises(CoordinatorError, match="mode plain, which cannot leave the device"):
-        long_quantum_host.request(messages.Evict(client="one"))
-    assert resident(long_quantum_host) == 64 * MIB
+        default_settings_host.request(messages.Evict(client="one"))
+    assert resident(default_settings_host) == 64 * MIB
     assert program.run("first(arrays[0])") == 7.0

@@ -48,12 +48,12 @@ def test_forked_child_without_cuda_leaves_the_parent_working(short_quantum_host:
     assert short_quantum_host.overlap([one], [other]) == 0
 
 
-def test_a_child_that_outlives_its_parent_keeps_neither_turn_nor_connection(long_quantum_host: SystemHost) -> None:
+def test_a_child_that_outlives_its_parent_keeps_neither_turn_nor_connection(fcfs_host: SystemHost) -> None:
     """The next client runs when the parent is killed."""
-    one, other = (long_quantum_host.program(name, part=MOST) for name in ("one", "other"))
+    one, other = (fcfs_host.program(name, part=MOST) for name in ("one", "other"))
     one.busy()
     other.start_busy()
-    wait_until(lambda: long_quantum_host.phase("other") == "waiting")
+    wait_until(lambda: fcfs_host.phase("other") == "waiting")
     child = one.run("child = os.fork()\nif child == 0:\n    time.sleep(60)\n    os._exit(0)") or one.run("child")
     one.process.kill()
     one.process.wait()

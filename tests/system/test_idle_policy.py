@@ -26,23 +26,24 @@ def client_with(host: SystemHost, notebook: Notebook, **fields: Any) -> dict[str
     return client
 
 
-def test_suspended_notebook_continues_with_its_memory(long_quantum_host: SystemHost, start: Start) -> None:
+def test_suspended_notebook_continues_with_its_memory(default_settings_host: SystemHost, start: Start) -> None:
     notebook = start()
     notebook.run("from gpu_program import *\n" + FILL + FIRST)
-    client_with(long_quantum_host, notebook, resident=64 << 20)
-    long_quantum_host.request(messages.Config(changes={"idle_evict": 1}))
-    evicted = client_with(long_quantum_host, notebook, evicted_by_policy=True, resident=0, phase="idle")
+    client_with(default_settings_host, notebook, resident=64 << 20)
+    default_settings_host.request(messages.Config(changes={"idle_evict": 1}))
+    evicted = client_with(default_settings_host, notebook, evicted_by_policy=True, resident=0, phase="idle")
     assert evicted["allocated"] == 64 << 20
     assert "its memory has left the GPU" in evicted["notes"][0]
 
-    long_quantum_host.request(messages.Config(changes={"idle_suspend": 2}))
+    default_settings_host.request(messages.Config(changes={"idle_suspend": 2}))
     assert (
-        "suspended" in client_with(long_quantum_host, notebook, phase="suspended", suspended_by_policy=True)["notes"][0]
+        "suspended"
+        in client_with(default_settings_host, notebook, phase="suspended", suspended_by_policy=True)["notes"][0]
     )
-    long_quantum_host.request(messages.Config(changes={"idle_evict": 0, "idle_suspend": 0}))
+    default_settings_host.request(messages.Config(changes={"idle_evict": 0, "idle_suspend": 0}))
 
     assert notebook.value("[first(array) for array in arrays]") == [7.0] * 4
     resumed = client_with(
-        long_quantum_host, notebook, phase="idle", suspended=False, evicted_by_policy=False, resident=64 << 20
+        default_settings_host, notebook, phase="idle", suspended=False, evicted_by_policy=False, resident=64 << 20
     )
     assert resumed["notes"] == []

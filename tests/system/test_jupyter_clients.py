@@ -37,20 +37,20 @@ def has_allocated(host: SystemHost) -> bool:
 @pytest.mark.parametrize(
     "name", [*sorted(SHORT_FRONT_ENDS), *tier.nightly(sorted(FRONT_ENDS.keys() - SHORT_FRONT_ENDS))]
 )
-def test_jupyter_client_starts_a_shared_kernel(long_quantum_host: SystemHost, name: str, session: str) -> None:
+def test_jupyter_client_starts_a_shared_kernel(default_settings_host: SystemHost, name: str, session: str) -> None:
     words, kernel = FRONT_ENDS[name]
     more = {"JPY_SESSION_NAME": session} if session else {}
     if kernel == "launched":
-        kernel = long_quantum_host.launcher_spec()
+        kernel = default_settings_host.launcher_spec()
     if kernel == "python3":
         more["JUPYTER_DEFAULT_PROVISIONER_NAME"] = "gpushare-provisioner"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
-    nbformat.write(notebook, long_quantum_host.folder / "work.ipynb")
+    nbformat.write(notebook, default_settings_host.folder / "work.ipynb")
     argv = [sys.executable, *(word.format(kernel=kernel) for word in words)]
     with subprocess.Popen(
         argv,
-        env=long_quantum_host.environment(**more),
-        cwd=long_quantum_host.folder,
+        env=default_settings_host.environment(**more),
+        cwd=default_settings_host.folder,
         text=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -61,18 +61,18 @@ def test_jupyter_client_starts_a_shared_kernel(long_quantum_host: SystemHost, na
             if name == "console":
                 process.stdin.write("".join(f"exec({cell!r})\n" for cell in CELLS) + "exit\n")
             process.stdin.close()
-            wait_until(lambda: has_allocated(long_quantum_host) or process.poll() is not None, MAX_SECONDS)
+            wait_until(lambda: has_allocated(default_settings_host) or process.poll() is not None, MAX_SECONDS)
             assert process.poll() is None, process.stdout.read()
-            (client,) = long_quantum_host.clients().values()
+            (client,) = default_settings_host.clients().values()
             label = "my notebook.ipynb" if session else "ipykernel_launcher" if name == "launcher only" else kernel
             assert client["label"] == label
             assert client["turn_count"] >= 1
             assert len(client["processes"]) == 1
-            wait_until(lambda: [one["cells"] for one in long_quantum_host.clients().values()] == [1])
-            (long_quantum_host.folder / "go").touch()
+            wait_until(lambda: [one["cells"] for one in default_settings_host.clients().values()] == [1])
+            (default_settings_host.folder / "go").touch()
             assert process.wait(MAX_SECONDS) == 0, process.stdout.read()
         finally:
             process.kill()
     if name not in ("launcher only", "console"):  # these front ends do not report that the kernel has ended for good
-        wait_until(lambda: long_quantum_host.clients() == {})
-    wait_until(lambda: all(client["processes"] == [] for client in long_quantum_host.clients().values()))
+        wait_until(lambda: default_settings_host.clients() == {})
+    wait_until(lambda: all(client["processes"] == [] for client in default_settings_host.clients().values()))

@@ -111,27 +111,27 @@ def test_live_share_changes_apply_to_turns_beside_short_cells(
     stop_all(more, less)
 
 
-def test_live_resident_quota_changes_apply(long_quantum_host: SystemHost) -> None:
+def test_live_resident_quota_changes_apply(fcfs_host: SystemHost) -> None:
     """The coordinator evicts memory beyond the quota, also of an idle client, and the data stays."""
-    program = long_quantum_host.program("one", GPUSHARE_MEMORY_MODE="swap")
+    program = fcfs_host.program("one", GPUSHARE_MEMORY_MODE="swap")
     program.run(FILL)
-    assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB
-    runs, waits = long_quantum_host.program("runs"), long_quantum_host.program("waits")
-    long_quantum_host.request(messages.Release(client="one"))
+    assert fcfs_host.clients()["one"]["resident"] == 64 * MIB
+    runs, waits = fcfs_host.program("runs"), fcfs_host.program("waits")
+    fcfs_host.request(messages.Release(client="one"))
     runs.busy()
     waits.start_busy()
-    wait_until(lambda: long_quantum_host.phase("waits") == "waiting")
-    assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB, "the device has room for the memory"
-    change(long_quantum_host, "one", resident="24MiB")
-    wait_until(lambda: long_quantum_host.clients()["one"]["resident"] <= 24 * MIB)
-    change(long_quantum_host, "one", resident=None)
-    long_quantum_host.request(messages.Release(client="runs"))
+    wait_until(lambda: fcfs_host.phase("waits") == "waiting")
+    assert fcfs_host.clients()["one"]["resident"] == 64 * MIB, "the device has room for the memory"
+    change(fcfs_host, "one", resident="24MiB")
+    wait_until(lambda: fcfs_host.clients()["one"]["resident"] <= 24 * MIB)
+    change(fcfs_host, "one", resident=None)
+    fcfs_host.request(messages.Release(client="runs"))
     waits.result()
     stop_all(waits, runs)
     program.run(FIRST)
     assert program.run("[first(array) for array in arrays]") == [7.0] * 4
-    assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB
-    assert long_quantum_host.clients()["one"]["allocated"] == 64 * MIB
+    assert fcfs_host.clients()["one"]["resident"] == 64 * MIB
+    assert fcfs_host.clients()["one"]["allocated"] == 64 * MIB
 
 
 def test_a_resident_quota_changes_while_the_program_works(default_settings_host: SystemHost) -> None:
@@ -186,18 +186,18 @@ def test_placement_of_unified_memory_follows_the_service_class(host: SystemHost)
     wait_until(lambda: preferred_location() == DEVICE)
 
 
-def test_a_suspended_program_waits_and_can_be_interrupted(long_quantum_host: SystemHost) -> None:
-    program = long_quantum_host.program("one")
+def test_a_suspended_program_waits_and_can_be_interrupted(default_settings_host: SystemHost) -> None:
+    program = default_settings_host.program("one")
     program.run("array = cuda.alloc(8 << 20)[1]; cuda.cuCtxSynchronize()")
-    long_quantum_host.request(messages.Suspend(client="one"))
+    default_settings_host.request(messages.Suspend(client="one"))
     # Until the drain has ended, calls may pass the gate in steps, because device work might wait for them.
-    wait_until(lambda: long_quantum_host.status()["devices"][0]["grants"] == [])
+    wait_until(lambda: default_settings_host.status()["devices"][0]["grants"] == [])
     for _ in range(2):
         program.start(WORK)
-        wait_until(lambda: long_quantum_host.request(messages.WaitStatus(client="one"))["waiting"])
-        assert long_quantum_host.phase("one") == "suspended"
+        wait_until(lambda: default_settings_host.request(messages.WaitStatus(client="one"))["waiting"])
+        assert default_settings_host.phase("one") == "suspended"
         program.send(signal.SIGINT)
         assert program.raw()["error"] == "KeyboardInterrupt"
     program.start(WORK)
-    long_quantum_host.request(messages.Resume(client="one"))
+    default_settings_host.request(messages.Resume(client="one"))
     assert program.result() == 0

@@ -15,7 +15,7 @@ PREFETCH_TO_DEVICE, PREFETCH_TO_HOST = "prefetch to device", "prefetch to host"
 
 
 def test_notebook_beyond_its_memory_limit_gets_an_error(
-    long_quantum_host: SystemHost, start: Callable[..., Notebook]
+    default_settings_host: SystemHost, start: Callable[..., Notebook]
 ) -> None:
     notebook = start()
     assert "memory" in notebook.run("%gpushare quota memory=64MiB")
@@ -23,7 +23,7 @@ def test_notebook_beyond_its_memory_limit_gets_an_error(
     assert notebook.value("cuda.alloc(40 << 20)[0]") == 0
     assert notebook.value("cuda.info()") == [24 * MIB, 64 * MIB]
     assert notebook.value("cuda.alloc(40 << 20)[0]") == OUT_OF_MEMORY
-    log = long_quantum_host.log_text()
+    log = default_settings_host.log_text()
     assert "An allocation of 40 MiB was refused" in log and "the memory limit is 64 MiB" in log
     assert "%gpushare quota memory=80MiB" in log  # the quota that would be enough
 
@@ -34,7 +34,7 @@ def test_notebook_beyond_its_memory_limit_gets_an_error(
     reply = notebook.finish(notebook.start("%gpushare quota memory=10MiB"))
     assert "80" in reply.get("evalue", "") + notebook.text + notebook.errors
     assert notebook.value("cuda.info()") == [0, 80 * MIB]
-    assert long_quantum_host.clients()[notebook.client_id]["quota"]["memory"] == 80 * MIB
+    assert default_settings_host.clients()[notebook.client_id]["quota"]["memory"] == 80 * MIB
 
 
 def test_more_in_use_than_the_device_has(short_quantum_host: SystemHost) -> None:
@@ -96,21 +96,21 @@ def test_swap_without_a_coordinator(host: SystemHost) -> None:
     take_turns(programs, 140 * MIB, 1, 4 * WAIT)
 
 
-def test_plain_allocation_on_a_full_device_is_logged(short_quantum_host: SystemHost) -> None:
-    one = short_quantum_host.program("one", GPUSHARE_MEMORY_MODE="plain")
-    other = short_quantum_host.program("other", GPUSHARE_MEMORY_MODE="plain")
+def test_plain_allocation_on_a_full_device_is_logged(default_settings_host: SystemHost) -> None:
+    one = default_settings_host.program("one", GPUSHARE_MEMORY_MODE="plain")
+    other = default_settings_host.program("other", GPUSHARE_MEMORY_MODE="plain")
     assert one.run("cuda.alloc(150 << 20)[0]") == 0
     assert other.run("cuda.alloc(150 << 20)[0]") == OUT_OF_MEMORY
-    assert "the device is full" in short_quantum_host.log_text()
+    assert "the device is full" in default_settings_host.log_text()
     free, _ = other.run("cuda.info()")
     assert other.run(f"cuda.alloc({free})[0]") == 0
 
 
-def test_swap_reports_the_available_memory(short_quantum_host: SystemHost) -> None:
-    program = short_quantum_host.program("swap", GPUSHARE_MEMORY_MODE="swap")
+def test_swap_reports_the_available_memory(default_settings_host: SystemHost) -> None:
+    program = default_settings_host.program("swap", GPUSHARE_MEMORY_MODE="swap")
     free, total = program.run("cuda.info()")
     assert (free, total) == (240 * MIB, 256 * MIB)
     assert program.run("cuda.alloc(242 << 20)[0]") == OUT_OF_MEMORY
-    assert "in memory mode swap a client has at most" in short_quantum_host.log_text()
+    assert "in memory mode swap a client has at most" in default_settings_host.log_text()
     assert program.run(f"cuda.alloc({free})[0]") == 0
     assert program.run("cuda.info()[0]") == 0

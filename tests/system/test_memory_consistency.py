@@ -67,17 +67,17 @@ def agreed(views: Callable[[], tuple[Any, Any]]) -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_view_agrees_to_the_byte(long_quantum_host: SystemHost, nvml: str, mode: str) -> None:
+def test_every_view_agrees_to_the_byte(default_settings_host: SystemHost, nvml: str, mode: str) -> None:
     """Eight threads allocate and free at random, by every function; see `tests/native/test_shim_ledger.py`."""
     quota = f"memory={LIMIT}"
-    witness = long_quantum_host.program("one", quota, GPUSHARE_MEMORY_MODE=mode, LD_LIBRARY_PATH=nvml)
-    uuid = long_quantum_host.status()["devices"][0]["uuid"]
+    witness = default_settings_host.program("one", quota, GPUSHARE_MEMORY_MODE=mode, LD_LIBRARY_PATH=nvml)
+    uuid = default_settings_host.status()["devices"][0]["uuid"]
     witness.run(VIEWS + f"\nos.environ['FAKE_UUID'] = {uuid!r}")
-    program = StressProgram(long_quantum_host.client_environment("one", quota, GPUSHARE_MEMORY_MODE=mode), mode)
+    program = StressProgram(default_settings_host.client_environment("one", quota, GPUSHARE_MEMORY_MODE=mode), mode)
     assert program.read()["bytes"] == 0
 
     def total() -> int:
-        client = long_quantum_host.clients()["one"]
+        client = default_settings_host.clients()["one"]
         assert client["allocated"] == sum(process["allocated"] for process in client["processes"])
         assert {process["memory_mode"] for process in client["processes"]} == {mode}
         return int(client["allocated"])

@@ -93,37 +93,37 @@ def test_a_cell_that_runs_again_is_expected_to_need_as_much_memory(
     assert again["allocated"] == again["expected_allocated"] == 64 << 20
 
 
-def test_a_restarted_kernel_is_the_same_client(long_quantum_host: SystemHost, start: Start) -> None:
+def test_a_restarted_kernel_is_the_same_client(default_settings_host: SystemHost, start: Start) -> None:
     """The client keeps its quota, also after a change, whatever the way of the restart."""
     one = start()
     client = one.client_id
-    long_quantum_host.request(messages.SetQuota(client=client, changes={"memory": "100MiB", "share": 0.5}))
+    default_settings_host.request(messages.SetQuota(client=client, changes={"memory": "100MiB", "share": 0.5}))
     baseline: Counter[str] = Counter()
     for now in (True, False, True, True):
         one.run("check(cuda.alloc(60 << 20)[0])")
         one.manager.restart_kernel(now=now)
         one.front_end.wait_for_ready(timeout=30)
         one.run(SETUP)
-        clients = long_quantum_host.clients()
+        clients = default_settings_host.clients()
         assert list(clients) == [client]
         assert clients[client]["quota"]["memory"] == 100 << 20
         assert clients[client]["quota"]["share"] == 0.5
         assert clients[client]["allocated"] == 0
         assert [process["pid"] for process in clients[client]["processes"]] == [one.pid]
-        wait_until(lambda: long_quantum_host.clients()[client]["kernel_pids"] == [one.pid])
-        baseline = baseline or descriptors(long_quantum_host)
-    wait_until(lambda: descriptors(long_quantum_host) <= baseline)
+        wait_until(lambda: default_settings_host.clients()[client]["kernel_pids"] == [one.pid])
+        baseline = baseline or descriptors(default_settings_host)
+    wait_until(lambda: descriptors(default_settings_host) <= baseline)
     assert one.value("cuda.alloc(101 << 20)[0]") == 2  # CUDA_ERROR_OUT_OF_MEMORY: the quota holds
 
 
-def test_kernel_shutdown_unregisters_the_client(long_quantum_host: SystemHost, start: Start) -> None:
-    before = descriptors(long_quantum_host)
+def test_kernel_shutdown_unregisters_the_client(default_settings_host: SystemHost, start: Start) -> None:
+    before = descriptors(default_settings_host)
     one = start()
     one.front_end.stop_channels()
     one.manager.shutdown_kernel()
-    wait_until(lambda: long_quantum_host.clients() == {})
-    wait_until(lambda: descriptors(long_quantum_host) <= before)
-    assert mapped_page_count(long_quantum_host) == 0
+    wait_until(lambda: default_settings_host.clients() == {})
+    wait_until(lambda: descriptors(default_settings_host) <= before)
+    assert mapped_page_count(default_settings_host) == 0
 
 
 def test_killed_kernel_frees_the_device(fcfs_host: SystemHost, start: Start) -> None:

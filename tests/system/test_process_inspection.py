@@ -25,54 +25,54 @@ def inspected(host: SystemHost, pid: int) -> dict[str, Any]:
     return found
 
 
-def test_inspection_shows_a_program_with_a_coordinator(long_quantum_host: SystemHost) -> None:
-    program = long_quantum_host.program("one", "memory=64MiB")
+def test_inspection_shows_a_program_with_a_coordinator(default_settings_host: SystemHost) -> None:
+    program = default_settings_host.program("one", "memory=64MiB")
     program.run("allocations = cuda.alloc(40 << 20), cuda.alloc(1 << 20)")
     assert program.run("cuda.spin()") in (0, None)
-    found = inspected(long_quantum_host, program.pid)
+    found = inspected(default_settings_host, program.pid)
     assert (found["client"], found["page"]["control"]["memory_limit"]) == ("one", 64 * MIB)
     (line,) = found["details"]["ledger"]
     assert (line["kind"], line["number"], line["bytes"]) == ("redirected", 2, 41 * MIB)
     assert found["details"]["unhooked"] == []
-    text = doctor(long_quantum_host, program.pid).stdout
+    text = doctor(default_settings_host, program.pid).stdout
     for words in (f"process  {program.pid}", "client  one", "phase  in", "64 MiB to allocate", "redirected  2, 41 MiB"):
         assert words in text, text
     assert "has looked up no function unknown to the shim" in text
 
 
-def test_inspection_shows_a_stopped_program(long_quantum_host: SystemHost) -> None:
-    program = long_quantum_host.program("one")
+def test_inspection_shows_a_stopped_program(default_settings_host: SystemHost) -> None:
+    program = default_settings_host.program("one")
     program.send(signal.SIGSTOP)
-    found = inspected(long_quantum_host, program.pid)
+    found = inspected(default_settings_host, program.pid)
     assert found["details"] is None and found["page"]["report"]["allocated"] == 0
-    assert "or it is probably stopped" in doctor(long_quantum_host, program.pid).stdout
+    assert "or it is probably stopped" in doctor(default_settings_host, program.pid).stdout
     program.send(signal.SIGCONT)
-    wait_until(lambda: inspected(long_quantum_host, program.pid)["details"], what="an answer after SIGCONT")
+    wait_until(lambda: inspected(default_settings_host, program.pid)["details"], what="an answer after SIGCONT")
 
 
-def test_inspection_shows_a_program_without_a_coordinator(long_quantum_host: SystemHost) -> None:
-    program = long_quantum_host.program("one", "memory=64MiB")
+def test_inspection_shows_a_program_without_a_coordinator(default_settings_host: SystemHost) -> None:
+    program = default_settings_host.program("one", "memory=64MiB")
     assert program.run("cuda.alloc(8 << 20)[0]") == 0
-    long_quantum_host.kill_coordinator()
-    found = wait_until(lambda: inspected(long_quantum_host, program.pid))
+    default_settings_host.kill_coordinator()
+    found = wait_until(lambda: inspected(default_settings_host, program.pid))
     assert (found["coordinator"], found["details"]) == (None, None)
     assert found["page"]["report"]["allocated"] == 8 * MIB
-    done = doctor(long_quantum_host, program.pid)
+    done = doctor(default_settings_host, program.pid)
     assert done.returncode == 0
     assert "The process has no connection to a coordinator that answers here" in done.stdout
     assert "8 MiB allocated" in done.stdout
 
 
-def test_inspection_of_an_unshared_process_fails(long_quantum_host: SystemHost) -> None:
-    long_quantum_host.program("one")
-    assert long_quantum_host.coordinator  # has mapped pages of other processes
+def test_inspection_of_an_unshared_process_fails(default_settings_host: SystemHost) -> None:
+    default_settings_host.program("one")
+    assert default_settings_host.coordinator  # has mapped pages of other processes
     for pid, text in (
         (os.getpid(), f"process {os.getpid()} ({inspection.process_name(os.getpid())}) does not share the GPU"),
-        (long_quantum_host.coordinator.pid, "does not share the GPU"),
+        (default_settings_host.coordinator.pid, "does not share the GPU"),
         (0x7FFFFFF0, "there is no process"),
         (-4, "there is no process"),
     ):
-        done = doctor(long_quantum_host, pid)
+        done = doctor(default_settings_host, pid)
         assert (done.returncode, done.stdout) == (1, "") and text in done.stderr
 
 
@@ -82,27 +82,27 @@ def findings(host: SystemHost, *words: str, **more: str) -> tuple[int, dict[str,
     return done.returncode, {finding["subject"]: finding for finding in json.loads(done.stdout)}
 
 
-def test_doctor_checks_the_simulated_driver_of_the_coordinator(long_quantum_host: SystemHost) -> None:
+def test_doctor_checks_the_simulated_driver_of_the_coordinator(default_settings_host: SystemHost) -> None:
     """`doctor` runs without --simulate here, and the machine need not have a real driver."""
-    status, found = findings(long_quantum_host, GPUSHARE_SIMULATE="")
+    status, found = findings(default_settings_host, GPUSHARE_SIMULATE="")
     assert (status, found["simulation"]["level"]) == (0, "warning"), found
     assert "SIMULATED" in found["simulation"]["message"]
     assert "simulated driver" in found["driver"]["message"]
-    assert "simulation" not in findings(long_quantum_host, "--simulate")[1]
+    assert "simulation" not in findings(default_settings_host, "--simulate")[1]
 
 
-def test_programs_that_do_not_share_are_found(long_quantum_host: SystemHost) -> None:
-    shares, bare = long_quantum_host.program("shares"), long_quantum_host.program("bare", GPUSHARE_DISABLE="1")
-    found = findings(long_quantum_host)[1]["other programs"]
+def test_programs_that_do_not_share_are_found(default_settings_host: SystemHost) -> None:
+    shares, bare = default_settings_host.program("shares"), default_settings_host.program("bare", GPUSHARE_DISABLE="1")
+    found = findings(default_settings_host)[1]["other programs"]
     assert found["level"] == "warning" and f"{bare.pid} (python" in found["message"]
     assert str(shares.pid) not in found["message"]
     bare.run("cuda.alloc(32 << 20)")
 
     def outside() -> list[dict[str, object]]:
-        return list(long_quantum_host.status()["devices"][0]["foreign_processes"])
+        return list(default_settings_host.status()["devices"][0]["foreign_processes"])
 
     wait_until(lambda: [one["pid"] for one in outside()] == [bare.pid] and int(str(outside()[0]["memory"])) >= 32 << 20)
     assert outside()[0]["user"]
     bare.end()
     wait_until(lambda: outside() == [])
-    assert findings(long_quantum_host)[1]["other programs"]["level"] == "ok"
+    assert findings(default_settings_host)[1]["other programs"]["level"] == "ok"

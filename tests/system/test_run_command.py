@@ -11,33 +11,33 @@ from .system_host import SystemHost, wait_until
 STARTED = {"GPUSHARE_COORDINATOR_ARGV": f'["{sys.executable}", "-m", "jupyter_gpushare", "coordinator", "--detach"]'}
 
 
-def test_more_devices_than_there_are_is_an_error(long_quantum_host: SystemHost) -> None:
-    done = long_quantum_host.command("run", "--gpus", "5", "--", "echo", "ran")
+def test_more_devices_than_there_are_is_an_error(default_settings_host: SystemHost) -> None:
+    done = default_settings_host.command("run", "--gpus", "5", "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (2, "")
     assert "gpus=5 is more than there are here: 1 (Simulated GPU)" in done.stderr
-    assert long_quantum_host.clients() == {}
-    assert long_quantum_host.command("run", "--gpus", "1", "--", "echo", "ran").stdout == "ran\n"
+    assert default_settings_host.clients() == {}
+    assert default_settings_host.command("run", "--gpus", "1", "--", "echo", "ran").stdout == "ran\n"
 
 
-def test_run_client_ends_with_its_program(long_quantum_host: SystemHost) -> None:
-    program = long_quantum_host.run("--label", "job")
+def test_run_client_ends_with_its_program(default_settings_host: SystemHost) -> None:
+    program = default_settings_host.run("--label", "job")
     program.run("cuda = Cuda(); import subprocess")
-    (client,) = long_quantum_host.clients().values()
+    (client,) = default_settings_host.clients().values()
     assert client["label"] == "job"
     program.run("cuda.spin()")
     child = program.run("subprocess.Popen(['sleep', '600'], stdin=-3, stdout=-3, stderr=-3).pid")
     program.end()
-    wait_until(lambda: long_quantum_host.clients() == {})
+    wait_until(lambda: default_settings_host.clients() == {})
     os.kill(child, signal.SIGKILL)
 
 
-def test_run_without_gpu_use_leaves_no_client(long_quantum_host: SystemHost) -> None:
-    long_quantum_host.command("run", "--", "true")
-    wait_until(lambda: long_quantum_host.clients() == {})
+def test_run_without_gpu_use_leaves_no_client(default_settings_host: SystemHost) -> None:
+    default_settings_host.command("run", "--", "true")
+    wait_until(lambda: default_settings_host.clients() == {})
 
 
-def test_the_coordinator_moves_nothing_of_an_old_ipython(long_quantum_host: SystemHost) -> None:
-    assert not (long_quantum_host.folder / "config" / "migrated").exists()
+def test_the_coordinator_moves_nothing_of_an_old_ipython(default_settings_host: SystemHost) -> None:
+    assert not (default_settings_host.folder / "config" / "migrated").exists()
 
 
 def test_a_coordinator_that_was_killed_comes_back_with_the_next_program(host: SystemHost) -> None:
@@ -66,25 +66,30 @@ def test_run_without_a_coordinator_is_unshared(host: SystemHost) -> None:
     assert "none of your programs shares a GPU now" in done.stderr
 
 
-def test_run_inside_a_client_belongs_to_that_client(long_quantum_host: SystemHost) -> None:
+def test_run_inside_a_client_belongs_to_that_client(default_settings_host: SystemHost) -> None:
     """A program does not escape its client's limit by accident."""
-    long_quantum_host.program("outer", "memory=64MiB")
-    inner = long_quantum_host.run(**long_quantum_host.client_environment("outer", "memory=64MiB"))
+    default_settings_host.program("outer", "memory=64MiB")
+    inner = default_settings_host.run(**default_settings_host.client_environment("outer", "memory=64MiB"))
     inner.run("cuda = Cuda()")
-    assert set(long_quantum_host.clients()) == {"outer"}
+    assert set(default_settings_host.clients()) == {"outer"}
     assert inner.run("cuda.info()")[1] == 64 << 20
 
-    own = long_quantum_host.run(
-        "--new", "--label", "own", "--memory", "32MiB", **long_quantum_host.client_environment("outer", "memory=64MiB")
+    own = default_settings_host.run(
+        "--new",
+        "--label",
+        "own",
+        "--memory",
+        "32MiB",
+        **default_settings_host.client_environment("outer", "memory=64MiB"),
     )
     own.run("cuda = Cuda()")
-    assert {client["label"] for client in long_quantum_host.clients().values()} == {"outer", "own"}
+    assert {client["label"] for client in default_settings_host.clients().values()} == {"outer", "own"}
     assert own.run("cuda.info()")[1] == 32 << 20
 
 
-def test_run_options_inside_a_client_are_refused(long_quantum_host: SystemHost) -> None:
-    nested = long_quantum_host.run(
-        "--memory", "1GiB", "--label", "own", **long_quantum_host.client_environment("outer")
+def test_run_options_inside_a_client_are_refused(default_settings_host: SystemHost) -> None:
+    nested = default_settings_host.run(
+        "--memory", "1GiB", "--label", "own", **default_settings_host.client_environment("outer")
     )
     assert nested.process.wait(20) == 2
     errors = nested.end()
