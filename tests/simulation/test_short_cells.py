@@ -96,3 +96,11 @@ def test_shares_of_the_whole_device_are_kept_and_another_client_waits_for_max_wa
     assert parts[0] / sum(parts) == pytest.approx(0.8, abs=0.02)
     assert len(waits) >= 2
     assert max(waits) <= Settings().max_wait + 30.0, "and a turn of each of the others"
+
+
+def test_a_share_that_the_device_has_not_left_is_refused_and_changes_nothing() -> None:
+    alone = run(60.0, endless_job("first", "ada", share=0.8))
+    beside = run(60.0, endless_job("first", "ada", share=0.8), endless_job("second", "bob", share=0.3))
+    assert (alone.results.refused, beside.results.refused) == (0, 1)
+    worked, refused = (client.gpu_seconds for client in beside.all_clients)
+    assert (worked, refused) == (alone.all_clients[0].gpu_seconds, 0.0)
