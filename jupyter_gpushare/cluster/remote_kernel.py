@@ -25,11 +25,14 @@ class RemoteKernel:
     """Running kernel, whose methods any thread may call.
 
     `connect` returns a connection to the node. A kernel whose node has not answered for `node_timeout` seconds counts
-    as ended; 0: never.
+    as ended; 0: never. `start` is the id of its start, or "" for a kernel that the server has found.
     """
 
-    def __init__(self, kernel: str, connect: Callable[[], NodeConnection], node_timeout: float = 0.0) -> None:
+    def __init__(
+        self, kernel: str, connect: Callable[[], NodeConnection], node_timeout: float = 0.0, start: str = ""
+    ) -> None:
         self.kernel = kernel
+        self.start = start
         self.ended: Future[Ended] = Future()
         self._connect = connect
         self._node_timeout = node_timeout
@@ -37,7 +40,6 @@ class RemoteKernel:
         self.is_discarded = False
         self._is_adopting = False
         self._is_abandoned = False
-        self._must_be_killed = False  # once the node answers
         self._tries = 0
         self._lost_at = 0.0  # when the node was found not to answer, if `_tries` is not 0
 
@@ -84,11 +86,11 @@ class RemoteKernel:
         connection: NodeConnection | None = None
         try:
             connection = self._connect()
-            answer = connection.request(Wait(kernel=self.kernel))
+            answer = connection.request(Wait(kernel=self.kernel, start=self.start))
         except NodeError as error:
             answer = _failed(error)
         answer.add_done_callback(lambda done: self._on_answer(done, connection, began))
-        if self._must_be_killed:
+        if self.is_discarded:
             self._kill()
         if self.on_move:
             self.await_move()
@@ -118,24 +120,22 @@ class RemoteKernel:
         self._end(Ended(status=None, reason=reason))
 
     def discard(self, start: Future[Any] | None = None) -> None:
-        """End a kernel that may run although its start has failed, and remove its files, if the node answers soon."""
+        """End a kernel that may run although its start has failed, and remove its files, if the node answers soon.
+
+        A later kernel with the same id has another `start`, and goes on.
+        """
         error = start.exception() if start else None
         if isinstance(error, NodeError) and error.reason != "agent_ended":
             return  # the node has not started the kernel
         self._node_timeout = self._node_timeout or _DISCARD_SECONDS
-        self.is_discarded = self._must_be_killed = True
+        self.is_discarded = True
         if self._is_adopting:
             self._kill()
         self.adopt()
-        self.ended.add_done_callback(lambda _: self.request(Forget(kernel=self.kernel)))
+        self.ended.add_done_callback(lambda _: self.request(Forget(kernel=self.kernel, start=self.start)))
 
     def _kill(self) -> None:
-        """Kill the kernel, once only, because another kernel may have the same id later."""
-
-        def on_answer(answer: Future[Any]) -> None:
-            self._must_be_killed &= answer.exception() is not None
-
-        self.request(Signal(kernel=self.kernel, number=signal.SIGKILL)).add_done_callback(on_answer)
+        self.request(Signal(kernel=self.kernel, number=signal.SIGKILL, start=self.start))
 
     def _on_answer(self, answer: Future[Any], connection: NodeConnection | None, began: float) -> None:
         error, now = answer.exception(), time.monotonic()

@@ -239,7 +239,7 @@ class RemoteProvisioner(RequestingProvisioner):
 
     async def _start_here(self, request: Start) -> KernelConnectionInfo:
         """Start the kernel on the chosen node. Raise NodeError."""
-        kernel = self._remote_kernel()
+        kernel = self._remote_kernel(start=request.start)
         started = msgspec.convert(await self._start(kernel, request), Started)
         if started.note:
             self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, started.note)
@@ -397,11 +397,11 @@ class RemoteProvisioner(RequestingProvisioner):
         if self._tries and not restart:
             await self._tries.release()
 
-    def _remote_kernel(self, node: str = "") -> RemoteKernel:
+    def _remote_kernel(self, node: str = "", start: str = "") -> RemoteKernel:
         """Return the kernel on a node, also after the provisioner has chosen another one; default: the chosen one."""
         node = node or self.node_name
         connect = functools.partial(CONNECTIONS.connection, node, self.settings.command(node))
-        return RemoteKernel(self.kernel_id, connect, units.parse_duration(self.settings.node_timeout))
+        return RemoteKernel(self.kernel_id, connect, units.parse_duration(self.settings.node_timeout), start)
 
     async def _start(self, kernel: RemoteKernel, request: Request) -> Any:
         """Send the request, and discard a kernel that starts too late, or whose start has been cancelled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -78,6 +79,7 @@ class RequestingProvisioner(ClientProvisioner):
             port_range=self.settings.port_range,
             orphan_timeout=units.parse_duration(self.settings.orphan_timeout),
             is_python=self.is_python,
+            start=secrets.token_hex(8),
         )
 
     def _record(self, node: str, request: Start, started: Started) -> KernelRecord:

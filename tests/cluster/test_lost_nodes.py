@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, w
 from traitlets.config import Config
 
 from jupyter_gpushare.cluster import kernel_records
-from jupyter_gpushare.cluster.channel.messages import NodeError, Running
+from jupyter_gpushare.cluster.channel.messages import NodeError, Running, Signal, Wait
 from jupyter_gpushare.cluster.node import kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
 from jupyter_gpushare.cluster.remote_kernel import RemoteKernel
@@ -193,3 +194,26 @@ def test_a_kernel_whose_start_has_failed_ends_when_its_lost_node_is_back(node: N
 
     RemoteKernel("k1", connect).discard()
     wait_until(lambda: kernel_folder.all_kernels() == [])
+
+
+def test_a_kernel_whose_start_has_failed_takes_no_later_kernel_along(node: Node) -> None:
+    """The lost node has not got the first start, and is back when the kernel starts again."""
+    lost, tries = threading.Event(), threading.Semaphore(0)
+    lost.set()
+
+    def connect() -> NodeConnection:
+        tries.release()
+        if lost.is_set():
+            raise NodeError("no route to the host", "engine_failed")
+        return node.connection
+
+    first = RemoteKernel("k1", connect, start="first")
+    first.discard()
+    for _ in range(4):  # a Wait and a Signal in each try to reach the node
+        assert tries.acquire(timeout=WAIT)
+    pid = node.request(start_request(start="second"))["pid"]
+    lost.clear()
+    assert first.ended.result(WAIT).status is None
+    assert [kernel["pid"] for kernel in node.request(Running())] == [pid]
+    node.request(Signal(kernel="k1", number=signal.SIGKILL, start="second"))
+    assert node.request(Wait(kernel="k1", start="second"))["status"] == -signal.SIGKILL

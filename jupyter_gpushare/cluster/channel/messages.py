@@ -70,6 +70,7 @@ class Start(Request, tag="start", kw_only=True):
     otherwise the kernel starts without sharing. A node without room for the client at present always fails the start
     ("no_room"). The first cell shows the `restart_reason`. With the id of a `move`, the
     kernel loads the variables that `PutVariables` has brought, and ends soon without a server until it is confirmed.
+    The id `start` distinguishes the kernel from a later one with the same id.
     """
 
     kernel: str
@@ -85,12 +86,17 @@ class Start(Request, tag="start", kw_only=True):
     must_share: bool = False
     restart_reason: str = ""
     move: str = ""
+    start: str = ""
 
 
 class Wait(Request, tag="wait", kw_only=True):
-    """Request to wait for the end of a kernel, which is adopted meanwhile; the result is an `Ended`."""
+    """Request to wait for the end of a kernel, which is adopted meanwhile; the result is an `Ended`.
+
+    The kernel is that of a `start` only, or of any start for "". So in `Signal` and `Forget`.
+    """
 
     kernel: str
+    start: str = ""
 
 
 class Signal(Request, tag="signal", kw_only=True):
@@ -98,6 +104,7 @@ class Signal(Request, tag="signal", kw_only=True):
 
     kernel: str
     number: int
+    start: str = ""
 
 
 class Output(Request, tag="output", kw_only=True):
@@ -116,6 +123,7 @@ class Forget(Request, tag="forget", kw_only=True):
 
     kernel: str
     unregister: bool = True
+    start: str = ""
 
 
 class AwaitMove(Request, tag="await_move", kw_only=True):

@@ -3,7 +3,7 @@
 | file | content |
 | --- | --- |
 | `connection.json` | connection file of the kernel |
-| `state` | process ids with their start times, ports and client, as the keeper has written them |
+| `state` | process ids with their start times, ports, client and start, as the keeper has written them |
 | `exit` | exit status, and the keeper's reason if the keeper has ended the kernel |
 | `output` | text that the kernel has printed |
 | `adoption` | locked while a server waits for the kernel |
@@ -45,15 +45,19 @@ def all_kernels() -> list[KernelFolder]:
 
 
 class KernelFolder:
-    """Folder of the kernel with this id. Raise NodeError for an id that is no name of a folder."""
+    """Folder of the kernel with this id. Raise NodeError for an id that is no name of a folder.
 
-    def __init__(self, kernel: str) -> None:
+    With a `start`, the kernel of another start counts as unknown.
+    """
+
+    def __init__(self, kernel: str, start: str = "") -> None:
         if not _NAMES.fullmatch(kernel) or set(kernel) == {"."}:
             raise NodeError(
                 f"{kernel!r} is no id of a kernel: allowed are up to 128 letters, digits, dots and hyphens",
                 "bad_kernel",
             )
         self.kernel = kernel
+        self._start = start
         self.path = kernels_folder() / kernel
 
     @property
@@ -80,7 +84,7 @@ class KernelFolder:
     def state(self) -> dict[str, Any]:
         """Return the keeper's `state`. Raise NodeError without one."""
         found = self._read("state")
-        if found is None:
+        if found is None or self._start not in ("", found.get("start")):
             raise NodeError(f"the node has no kernel {self.kernel}", "unknown_kernel")
         return found
 

@@ -61,7 +61,7 @@ def start_kernel(request: Start) -> Started:
         folder.connection_file.touch(mode=0o600)
         folder.connection_file.write_text(json.dumps(connection.fields()))
         ports = {name: getattr(connection, name) for name in PORT_NAMES}
-        pid = _start_keeper(folder, _arguments(request, folder), env, working_directory, ports, request.orphan_timeout)
+        pid = _start_keeper(request, folder, env, working_directory, ports)
     except BaseException:
         folder.remove()
         kernel_env.unregister_client(identity)
@@ -178,24 +178,19 @@ def _bind(ip: str, ports: Iterable[int], sockets: contextlib.ExitStack) -> int:
 
 
 def _start_keeper(
-    folder: KernelFolder,
-    argv: list[str],
-    env: dict[str, str],
-    working_directory: str,
-    ports: dict[str, int],
-    orphan_timeout: float,
+    request: Start, folder: KernelFolder, env: dict[str, str], working_directory: str, ports: dict[str, int]
 ) -> int:
     """Start a keeper and its kernel, and return the kernel's process id."""
     client = env.get("GPUSHARE_CLIENT", "")
     before_end = program.argv(orphan.__name__, env.get("GPUSHARE_SOCKET", ""), client) if client else []
     specification = {
-        "argv": argv,
+        "argv": _arguments(request, folder),
         "env": env,
         "folder": str(folder.path),
         "working_directory": working_directory,
-        "orphan_timeout": orphan_timeout,
+        "orphan_timeout": request.orphan_timeout,
         "before_end": before_end,
-        "shown": {"ports": ports, "client": client},
+        "shown": {"ports": ports, "client": client, "start": request.start},
     }
     command = [sys.executable, "-I", "-S", keeper.__file__]
     started = subprocess.run(

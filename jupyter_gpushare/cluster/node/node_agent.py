@@ -98,10 +98,10 @@ class NodeAgent:
             case Start() | Forget() | PutVariables() | SetMove():
                 async with self._locks.setdefault(request.kernel, asyncio.Lock()):
                     return await asyncio.to_thread(_CHANGES[type(request)], request)
-            case Wait(kernel=kernel):
-                return await wait_for_end(KernelFolder(kernel))
-            case Signal(kernel=kernel, number=number):
-                return send_signal(KernelFolder(kernel), number)
+            case Wait(kernel=kernel, start=start):
+                return await wait_for_end(KernelFolder(kernel, start))
+            case Signal(kernel=kernel, start=start, number=number):
+                return send_signal(KernelFolder(kernel, start), number)
             case Output(kernel=kernel, max_bytes=max_bytes):
                 return {"text": KernelFolder(kernel).output(max_bytes)}
             case Running():
@@ -161,12 +161,12 @@ async def _process_end(pid: int) -> None:
 
 def forget(request: Forget) -> None:
     """Remove the files of a kernel that has ended. Raise NodeError for a kernel that runs."""
-    folder = KernelFolder(request.kernel)
+    folder = KernelFolder(request.kernel, request.start)
     if not folder.exists():
         return
+    client = folder.state()["client"]
     if folder.ended() is None:
         raise NodeError(f"the kernel {request.kernel} still runs", "still_runs")
-    client = folder.state()["client"]
     if request.unregister and client:
         kernel_env.unregister_client(kernel_env.Identity(client, ""))
     folder.remove()
