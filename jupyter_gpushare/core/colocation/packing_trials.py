@@ -200,10 +200,10 @@ class PackingTrials:
         None: no packing of these clients has failed.
         """
         packing = frozenset(members) | {client}
-        if self._failed_subset(packing, now) is None:  # which also drops verdicts that no longer hold
-            return None
-        reasons = ((tried, one.progress) for tried, one in self._failed.items() if client in tried and tried <= packing)
-        return next(reasons, None)
+        for tried, failed in self._failed.items():
+            if client in tried and tried <= packing and self._holds(tried, failed, now):
+                return tried, failed.progress
+        return None
 
     def client_to_separate(self, now: float, overhead: float = 0.0) -> str | None:
         """Return the client to separate from the present packing, the last that joined; None: no client.
@@ -220,11 +220,16 @@ class PackingTrials:
 
     def _failed_subset(self, packing: frozenset[str], now: float) -> frozenset[str] | None:
         for members, failed in list(self._failed.items()):
-            if now >= failed.until or any(self._has_changed(client, *failed.baselines[client]) for client in members):
+            if not self._holds(members, failed, now):
                 del self._failed[members]
             elif members <= packing:
                 return members
         return None
+
+    def _holds(self, members: frozenset[str], failed: _FailedPacking, now: float) -> bool:
+        return now < failed.until and not any(
+            self._has_changed(client, *failed.baselines[client]) for client in members
+        )
 
     def _has_changed(self, client: str, baseline: WorkDone, memory: int) -> bool:
         sample, work = self._last.get(client), self.exclusive_work(client)
