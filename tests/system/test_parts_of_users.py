@@ -46,6 +46,7 @@ def held_since(host: SystemHost, moment: int, notebooks: dict[str, list[Notebook
     return held
 
 
+@pytest.mark.exclusive
 @pytest.mark.nightly  # the parts hold over many turns of the shipped settings
 @pytest.mark.timeout(600)
 def test_five_notebooks_of_one_user_get_as_much_as_one_of_another(
@@ -59,7 +60,8 @@ def test_five_notebooks_of_one_user_get_as_much_as_one_of_another(
     time.sleep(MEASURED_SECONDS)  # the length of the window, in which only the parts are compared
     held = held_since(host, measured_from, notebooks)
     assert host.worked_since(measured_from, *(one.pid for one in everyone))
-    assert held["bob"] / sum(held.values()) == pytest.approx(0.5, abs=0.05), held
+    # the window cuts long turns, and without regard to users this part would be a sixth
+    assert held["bob"] / sum(held.values()) == pytest.approx(0.5, abs=0.1), held
     for one, loop in zip(everyone, loops, strict=True):
         one.interrupt()
         assert one.finish(loop)["ename"] == "KeyboardInterrupt"
