@@ -62,7 +62,7 @@ def test_an_offline_client_that_waits_for_the_budget_of_an_online_one_has_the_re
     assert limits(host, "offline") == [], "an online client waits for no budget"
 
 
-def test_a_client_whose_device_another_coordinator_has_has_the_reason(host: SimulatedHost) -> None:
+def test_a_client_whose_device_belongs_to_another_coordinator_has_the_reason(host: SimulatedHost) -> None:
     host.lock_by_other("gpu")
     host.add_process("a", busy=True)
     host.run(1)
