@@ -71,6 +71,7 @@ class SimClient:
     next_lifecycle_event: str = ""
     # program
     activity: int = INACTIVE
+    is_refused: bool = False  # the scheduler has not admitted the client
     is_restarting: bool = False  # the kernel has ended, and a new one is about to begin
     cells: Iterator[Cell] = field(default_factory=lambda: iter(()))
     phases: Iterator[float] = field(default_factory=lambda: iter(()))

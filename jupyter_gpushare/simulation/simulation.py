@@ -140,6 +140,7 @@ class Simulation(MovingAgent):
         except Refused:
             del self.clients[client.id]
             self.results.refused += 1
+            client.is_refused = True
             client.lifecycle = iter(())
             return
         self._end_solitude_beside(client)

@@ -11,7 +11,12 @@ from statistics import median
 import pytest
 
 from jupyter_gpushare.cli import main
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.simulation.cluster.nodes import run_nodes
+from jupyter_gpushare.simulation.experiment import parse_variant, run
+from jupyter_gpushare.simulation.workloads.node_list import Node
 from jupyter_gpushare.simulation.workloads.notebook_sessions import generate_sessions
+from jupyter_gpushare.simulation.workloads.workload import Participant, Workload
 
 from .workloads import DEVICE
 
@@ -54,3 +59,12 @@ def test_saved_hours_are_those_of_the_sessions_without_those_of_the_nodes(
     assert found["parameters"]["nodes"] == 2
     assert main(command[:-1]) == 0
     assert "reserved" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_cluster", [False, True])
+def test_a_refused_client_saves_no_hours(is_cluster: bool) -> None:
+    jobs = [Participant(name, (), quota=Quota(share=0.8), kind="job") for name in "ab"]
+    workload, variant = Workload("two", (DEVICE,), tuple(jobs)), parse_variant("interactive")
+    results = run_nodes([Node("n", 1)], workload, variant, 3600.0) if is_cluster else run(workload, variant, 3600.0)
+    found = results.as_json()
+    assert (found["refused"], found["reserved_gpu_hours"], found["saved_gpu_hours"]) == (1, 1.0, 0.0)

@@ -30,7 +30,7 @@ class Results:
         self.wasted = 0.0  # device seconds without a turn while a client waits for any device
         self.awaited = 0.0  # the part of `wasted` in which a client waits for that device
         self.free = self.unusable = 0.0  # see free_capacity.py
-        self.reserved = 0.0  # device seconds, if each client had devices of its own while it is there
+        self.reserved = 0.0  # device seconds, if each admitted client had devices of its own while it is there
         self.refused = 0  # clients that the scheduler did not admit
         self.switches = 0
         self.bytes_moved = 0
@@ -62,7 +62,8 @@ class Results:
             self.work += client.gpu_seconds
             spec = client.spec
             departs = seconds if spec.departs is None else min(spec.departs, seconds)
-            self.reserved += spec.gpus * max(0.0, departs - spec.arrives)
+            if not client.is_refused:
+                self.reserved += spec.gpus * max(0.0, departs - spec.arrives)
             if client.gpu_seconds or client.wait_seconds:
                 self.gpu_time_ratios.append(client.gpu_seconds / (client.gpu_seconds + client.wait_seconds))
         self.seconds += seconds

@@ -92,7 +92,10 @@ def _limits(figures: dict[str, Any], names: dict[str, str]) -> Table:
 
 def _on_nodes(figures: dict[str, Any], names: dict[str, str]) -> Table:
     """Return the table that compares placements on nodes."""
-    table = _table("idle: without work; reserved: GPU hours with own GPUs for each client; saved: by these nodes")
+    table = _table(
+        "idle: without work; reserved: GPU hours if each client had its own GPUs; "
+        "saved: reserved minus those of the nodes"
+    )
     table.add_column("policy", no_wrap=True)
     for title in ("idle", "wait p50, short", "p95", "unusable", "refused", "reserved", "saved"):
         table.add_column(title, justify="right")
