@@ -41,7 +41,7 @@ def format_figures(figures: dict[str, Any]) -> list[str]:
             devices = f"{many['devices']:,} device{'s' * (many['devices'] > 1)}"
             text.append(
                 f"{one['clients']:>8,} clients   on one device {one['p50']:>7,.1f} / {one['p99']:<9,.1f}"
-                f"on {devices} {many['p50']:>7,.1f} / {many['p99']:,.1f}"
+                f"{many['clients']:,} on {devices} {many['p50']:>7,.1f} / {many['p99']:,.1f}"
             )
         whole = costs["simulation"]
         text.append(

@@ -125,9 +125,12 @@ class SimulatedAgent(ExecutionModel):
             awaited = sum(bool(table.devices[device.uuid].queue) for device in self.free_devices)
             self.awaited_seconds += (time - self.now) * awaited
         if time > self.now:
-            users = self.gpu_users.values()
-            self.results.limited.add(self.scheduler, users, self.now, time, self.costs.drain)
+            self.record_limits(time)
         self.now = time
+
+    def record_limits(self, until: float) -> None:
+        """Record the limits of all clients that work or wait, which are the present ones until then."""
+        self.results.limited.add(self.scheduler, self.gpu_users.values(), self.now, until, self.costs.drain)
 
     # --- commands
 

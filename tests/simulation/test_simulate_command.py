@@ -224,7 +224,14 @@ def test_record_reports_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypa
 def test_scale_measures_decisions() -> None:
     output = scale.measure_decisions(experiment.parse_variant("interactive"), clients=20, devices=2, measured=500)
     assert output["measured"] >= 500
+    assert output["clients"] == 20
     assert 0 < output["p50"] <= output["p99"]
+
+
+def test_scale_counts_the_clients_that_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale._TimedSimulation, "run_decisions", lambda one, _: one.run_until(one.now + 2.75e-4))
+    output = scale.measure_decisions(experiment.parse_variant("interactive"), clients=20, devices=2, measured=500)
+    assert output["clients"] == 6
 
 
 @pytest.mark.parametrize("policy", ["unknown_policy", "clairvoyant"])
