@@ -15,7 +15,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -41,6 +41,7 @@ from .remote_kernel import RemoteKernel
 
 _REQUEST_SECONDS = 5.0
 _LOADING_POLL_SECONDS = 0.2
+_TURN_POLL_SECONDS = 0.2
 
 
 class _State(enum.Enum):
@@ -146,8 +147,6 @@ class KernelMove:
         """Copy the variables, one part at a time, so that other requests go in between."""
         offset, size = 0, self._move.size
         while offset < size:
-            if time.monotonic() > deadline:
-                raise NodeError(self._late("the variables have not arrived"), "timeout")
             part = min(self.old.part_bytes, self.new.part_bytes)
             take = TakeVariables(kernel=self.old.kernel, move=self.id, offset=offset, max_bytes=part)
             data = msgspec.convert(self._ask(self.old, take), Variables).data
@@ -155,9 +154,33 @@ class KernelMove:
                 raise NodeError("the variables are incomplete", "incomplete")
             self._has_files = True
             put = PutVariables(kernel=self.new.kernel, move=self.id, offset=offset, data=data)
-            with self.new.part_turns:
-                self._ask(self.new, put, deadline - time.monotonic())  # which may start a node agent
+            with self._part_turn(deadline):
+                self._ask(self.new, put, self._time_left(deadline))  # which may start a node agent
             offset += len(data)
+
+    @contextlib.contextmanager
+    def _part_turn(self, deadline: float) -> Iterator[None]:
+        """Wait for a turn. Raise NodeError if the variables come too late."""
+        turns = self.new.part_turns
+        while not turns.acquire(timeout=_TURN_POLL_SECONDS):
+            self._pause(0)
+            self._time_left(deadline)
+        try:
+            yield
+        except NodeError as error:
+            raise (self._too_late() if error.reason == "timeout" else error) from None
+        finally:
+            turns.release()
+
+    def _time_left(self, deadline: float) -> float:
+        """Return the time for the variables to arrive. Raise NodeError if it is over."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise self._too_late()
+        return left
+
+    def _too_late(self) -> NodeError:
+        return NodeError(self._late("the variables have not arrived"), "timeout")
 
     def _late(self, sentence: str) -> str:
         return f"{sentence} within {self._seconds:g} s (c.GpuShareCluster.start_timeout)"
