@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -30,7 +32,9 @@ from jupyter_gpushare.cluster.channel.messages import (
     Wait,
 )
 from jupyter_gpushare.cluster.channel.sealed_channel import SealedChannel
-from jupyter_gpushare.cluster.node import keeper, kernel_folder
+from jupyter_gpushare.cluster.node import keeper, kernel_folder, node_agent
+from jupyter_gpushare.cluster.node.kernel_start import start_kernel
+from jupyter_gpushare.cluster.node.node_agent import NodeAgent
 from jupyter_gpushare.cluster.node_connection import NodeConnection
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 
@@ -49,6 +53,30 @@ def test_the_exit_status_of_a_kernel_arrives(node: Node, end: str, status: int) 
     assert node.request(Wait(kernel="k1")) == {"status": status, "reason": ""}
     node.request(Forget(kernel="k1"))
     assert kernel_folder.all_kernels() == []
+
+
+async def test_a_start_whose_server_ends_meanwhile_leaves_no_kernel(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, started, answers = threading.Event(), threading.Event(), list[Any](), list[bytes]()
+
+    def slow(request: Start) -> Any:
+        begun.set()
+        assert goes_on.wait(WAIT)
+        started.append(start_kernel(request))
+        return started[0]
+
+    monkeypatch.setattr(node_agent, "start_kernel", slow)
+    agent = NodeAgent(answers.append)
+    agent.handle(msgspec.json.encode(start_request()))
+    assert await asyncio.to_thread(begun.wait, WAIT)
+    end = asyncio.ensure_future(agent.close())
+    for _ in range(3):  # steps of the end, up to its wait for the start
+        await asyncio.sleep(0)
+    goes_on.set()
+    await end
+    assert started and not is_alive(started[0].pid)
+    assert kernel_folder.all_kernels() == [] and answers == []
 
 
 def test_a_kernel_has_the_folder_the_variables_and_the_client(node: Node, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -75,7 +76,8 @@ class NodeAgent:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Withdraw all requests."""
+        """Withdraw all requests, after the signals that have arrived."""
+        await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -95,7 +97,10 @@ class NodeAgent:
 
     async def _result(self, request: AnyRequest) -> Any:
         match request:
-            case Start() | Forget() | PutVariables() | SetMove():
+            case Start():
+                async with self._locks.setdefault(request.kernel, asyncio.Lock()):
+                    return await _start(request)
+            case Forget() | PutVariables() | SetMove():
                 async with self._locks.setdefault(request.kernel, asyncio.Lock()):
                     return await asyncio.to_thread(_CHANGES[type(request)], request)
             case Wait(kernel=kernel, start=start):
@@ -114,6 +119,21 @@ class NodeAgent:
                 return kernel_moves.loaded_variables(kernel, move)
             case Coordinator(message=message):
                 return await _ask_coordinator(message)
+
+
+async def _start(request: Start) -> Started:
+    """Start a kernel, and end it again if the server has gone meanwhile, because the answer reaches no server."""
+    starting = asyncio.ensure_future(asyncio.to_thread(start_kernel, request))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(NodeError, OSError):
+            await starting
+            folder = KernelFolder(request.kernel, request.start)
+            send_signal(folder, signal.SIGKILL)
+            await wait_for_end(folder)
+            forget(Forget(kernel=request.kernel, start=request.start))
+        raise
 
 
 def _running() -> Iterable[Started]:
@@ -173,7 +193,6 @@ def forget(request: Forget) -> None:
 
 
 _CHANGES: dict[type, Callable[[Any], Any]] = {
-    Start: start_kernel,
     Forget: forget,
     PutVariables: kernel_moves.put_variables,
     SetMove: kernel_moves.set_move,
