@@ -55,16 +55,19 @@ def withdrawn_by_shutdown(manager: Any, kernel: str, withdraw: Callable[[], obje
 def cancelled_by_interrupt() -> Iterator[None]:
     """Cancel the task at the stop key of a terminal, and raise KeyboardInterrupt then, as `asyncio.run` does.
 
-    A blocking manager leaves the task as it is, and the task would go on with the next call of any manager.
+    A blocking manager leaves the task as it is, and the task would go on with the next call of any manager. A blocking
+    manager in a running event loop starts its kernel in another thread, which the stop key does not reach.
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     has_stopped = False
 
     def on_stop(*_: object) -> None:
         nonlocal has_stopped
-        has_stopped = True
         signal.signal(signal.SIGINT, signal.default_int_handler)  # for a second stop
-        loop.call_soon_threadsafe(task.cancel if task else loop.stop)
+        if not loop.is_running() or task is None:
+            raise KeyboardInterrupt
+        has_stopped = True
+        loop.call_soon_threadsafe(task.cancel)
 
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -74,11 +77,13 @@ def cancelled_by_interrupt() -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        if has_stopped:
-            raise KeyboardInterrupt from None
-        raise
+        if not has_stopped:
+            raise
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if signal.getsignal(signal.SIGINT) is on_stop:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if has_stopped:
+        raise KeyboardInterrupt
 
 
 def forget(manager: Any, kernel: str) -> None:
@@ -86,9 +91,12 @@ def forget(manager: Any, kernel: str) -> None:
     _pending_starts(manager).pop(kernel, None)
 
 
-async def wait_for_later_request(manager: Any) -> None:
-    """Wait for a later start or shutdown of the kernel, whose result a failure of the earlier start would replace."""
-    while not manager.ready.done():
+async def wait_for_later_request(manager: Any, own: object) -> None:
+    """Wait for a later start or shutdown of the kernel, whose result a failure of the earlier start would replace.
+
+    `own` is the manager's `ready` of the earlier start.
+    """
+    while manager.ready is not own and not manager.ready.done():
         ready = manager.ready
         await asyncio.wait({ready if isinstance(ready, asyncio.Future) else asyncio.wrap_future(ready)})
 

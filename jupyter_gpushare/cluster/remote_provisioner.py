@@ -75,6 +75,7 @@ class RemoteProvisioner(RequestingProvisioner):
         self._loop: asyncio.AbstractEventLoop  # of the kernel manager
         self._restart_task: asyncio.Task[None] | None = None
         self._waiting: WaitingStart | None = None
+        self._is_withdrawn = False  # by a shutdown, before the start has found room
         self._tries: NodeTries | None = None  # of the last start
 
     @property
@@ -130,10 +131,14 @@ class RemoteProvisioner(RequestingProvisioner):
 
         A kernel that an earlier Jupyter server has started under this id is adopted instead.
         """
+        self._is_withdrawn = False
         try:
-            with pending_start.cancelled_by_interrupt():
+            withdrawn = pending_start.withdrawn_by_shutdown(self.parent, self.kernel_id, self._withdraw)
+            with withdrawn, pending_start.cancelled_by_interrupt():
                 return await self._launch(cmd, **kwargs)
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):  # maybe when the kernel ran already
+                self._discard_kernel()
             pending_start.forget(self.parent, self.kernel_id)
             if isinstance(error, NodeError):
                 raise StartFailed(error) from None
@@ -149,8 +154,24 @@ class RemoteProvisioner(RequestingProvisioner):
             return self._adopt(record)
         return self._take_moved_kernel() or await self._start_with_room()
 
+    def _withdraw(self) -> None:
+        self._is_withdrawn = True
+        START_QUEUE.cancel(self.kernel_id, _SHUT_DOWN)
+
+    def _discard_kernel(self) -> RemoteKernel | None:
+        """End a kernel that this provisioner has started, though its start fails, and return the kernel."""
+        kernel = self._kernel
+        if kernel is None or not kernel.start:
+            return None
+        self._kernel = self.node_pid = None
+        kernel_records.remove(self.kernel_id)
+        kernel.discard()
+        return kernel
+
     async def _start_with_room(self) -> KernelConnectionInfo:
         """Start the kernel on a node, and wait until a node has room for it. Raise NodeError."""
+        manager: Any = self.parent
+        ready = manager.ready
         nodes, seconds = self._candidates(), self.settings.room_seconds
         refusal = ""
         START_QUEUE.replace(self._session, _REPLACED)  # a page that was loaded anew begins another start
@@ -162,17 +183,17 @@ class RemoteProvisioner(RequestingProvisioner):
                 if error.reason != "no_room" or not seconds:
                     raise
                 refusal = str(error)
+        if self._is_withdrawn:
+            raise NodeError(_SHUT_DOWN, "cancelled")
         start = WaitingStart(self.kernel_id or "", self.client_label, self._session, nodes, refusal)
         self.log.info("kernel %s waits for a node with room: %s", self.kernel_id, refusal or "other starts wait")
         self._waiting = start
-        withdraw = functools.partial(START_QUEUE.cancel, start.kernel, _SHUT_DOWN)
         try:
             look = functools.partial(_snapshots.all, settings=self.settings)
-            with pending_start.withdrawn_by_shutdown(self.parent, start.kernel, withdraw):
-                return await START_QUEUE.wait(start, self._start_in_turn, look, seconds)
+            return await START_QUEUE.wait(start, self._start_in_turn, look, seconds)
         except NodeError:
             if start.cancellation == _SUPERSEDED:
-                await pending_start.wait_for_later_request(self.parent)
+                await pending_start.wait_for_later_request(self.parent, ready)
             raise
         finally:
             if self._waiting is start:
@@ -182,10 +203,7 @@ class RemoteProvisioner(RequestingProvisioner):
         """Start the kernel, and end it again if its start has been cancelled meanwhile. Raise NodeError."""
         start = self._waiting
         info = await self._start_on_a_node(logging.DEBUG)
-        if start is not None and start.cancellation and self._kernel is not None and self._tries is not None:
-            kernel, self._kernel, self.node_pid = self._kernel, None, None
-            kernel_records.remove(self.kernel_id)
-            kernel.discard()
+        if start is not None and start.cancellation and self._tries and (kernel := self._discard_kernel()):
             await asyncio.wait({asyncio.wrap_future(kernel.ended)}, timeout=_REQUEST_SECONDS)
             await self._tries.release()
             raise NodeError(start.cancellation, "cancelled")
@@ -222,6 +240,7 @@ class RemoteProvisioner(RequestingProvisioner):
             return await self._tries.start(attempt)
         except BaseException:
             self._chosen, self._ports = before, ports
+            self._discard_kernel()  # of a start that was cancelled after its node had answered
             raise
 
     async def _nodes_in_order(self) -> Sequence[str]:
@@ -266,8 +285,9 @@ class RemoteProvisioner(RequestingProvisioner):
         return info
 
     def _withdraw_move(self, move: Move) -> None:
-        """Remove the files and the kernel of a move of an earlier server from the other node."""
-        if move.node in self.settings.all_nodes:
+        """Remove the files and the kernel of a broken-off move from the other node."""
+        record = kernel_records.load(self.kernel_id)
+        if move.node in self.settings.all_nodes and (record is None or record.node != move.node):
             withdrawal = SetMove(kernel=self.kernel_id, move=move.id, state="withdrawn")
             self._remote_kernel(move.node).request(withdrawal)
 
@@ -307,7 +327,8 @@ class RemoteProvisioner(RequestingProvisioner):
             else ""
         )
         if reason:
-            kernel.refuse_move(move.id, f"{move.node}: {reason}")
+            refused = self._withdraw_move if move.is_locked else lambda _: None
+            kernel.refuse_move(move.id, f"{move.node}: {reason}", refused)
             return
         self._move = KernelMove(
             move,
@@ -405,13 +426,19 @@ class RemoteProvisioner(RequestingProvisioner):
 
     async def _start(self, kernel: RemoteKernel, request: Request) -> Any:
         """Send the request, and discard a kernel that starts too late, or whose start has been cancelled."""
-        loop = asyncio.get_running_loop()
-        sending = loop.run_in_executor(None, functools.partial(kernel.request, request))
+        given_up: Future[None] = Future()
+
+        def send() -> Future[Any]:
+            answer = kernel.request(request)
+            answer.add_done_callback(lambda _: given_up.add_done_callback(lambda _: kernel.discard(answer)))
+            return answer
+
         try:
+            sending = asyncio.get_running_loop().run_in_executor(None, send)
             return await self._answer(await asyncio.shield(sending), self.settings.start_seconds)
-        except (NodeError, asyncio.CancelledError) as error:
+        except BaseException as error:
             if not isinstance(error, NodeError) or error.reason in ("timeout", "agent_ended"):
-                (await sending).add_done_callback(kernel.discard)
+                given_up.set_result(None)
             raise
 
     async def _ask(self, kernel: RemoteKernel, request: Request) -> Any:

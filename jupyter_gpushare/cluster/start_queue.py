@@ -67,7 +67,7 @@ class StartQueue:
         self._round = 0  # in each round every start tries once
         self._next_round_at = 0.0  # at the latest
         self._looks = 0
-        self._is_looking = False
+        self._looking: WaitingStart | None = None  # the start that gets the snapshots of the nodes now
         self._next_look_at = 0.0
         self._reported: list[StartRecord] = []
         self._seen: dict[str, Any] = {}  # by node: what of its snapshot concerns its room
@@ -159,7 +159,7 @@ class StartQueue:
                 if start.look and start.look.done():
                     start.look.result()
                 if self._takes_look(start):
-                    start.look = asyncio.ensure_future(self._look(look))
+                    start.look = asyncio.ensure_future(self._look(start, look))
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(start.wakened.wait(), min(left, _LOOK_SECONDS))
                 start.wakened.clear()
@@ -172,7 +172,7 @@ class StartQueue:
                 self._seen = {}
             if start.refusal:
                 start.tried_round = self._round
-            start.first_look = self._looks + 1 + self._is_looking
+            start.first_look = self._looks + 1 + bool(self._looking)
             self._starts.append(start)
         self._report_change()
         try:
@@ -180,6 +180,7 @@ class StartQueue:
         finally:
             if start.look:
                 start.look.cancel()
+            self._end_look(start)  # because the task of the look never ends after a stop of its event loop
             with self._lock:
                 self._starts.remove(start)
                 self._wake_all()
@@ -211,21 +212,26 @@ class StartQueue:
         """Return whether this start gets the snapshots of the nodes now, for all starts."""
         with self._lock:
             first = next((one for one in self._starts if not one.is_trying), None)
-            if start is not first or self._is_looking or time.monotonic() < self._next_look_at:
+            if start is not first or self._looking or time.monotonic() < self._next_look_at:
                 return False
-            self._is_looking = True
+            self._looking = start
             return True
 
-    async def _look(self, look: _Look) -> None:
+    def _end_look(self, start: WaitingStart) -> None:
+        with self._lock:
+            if self._looking is start:
+                self._looking = None
+
+    async def _look(self, start: WaitingStart, look: _Look) -> None:
         """Begin another round if the nodes have changed, or after a while."""
         began = time.monotonic()
         try:
             with self._lock:
                 self._next_look_at = began + _LOOK_SECONDS
-                nodes = sorted({node for start in self._starts for node in start.nodes})
+                nodes = sorted({node for one in self._starts for node in one.nodes})
             found = await look(nodes)
         finally:
-            self._is_looking = False
+            self._end_look(start)
         with self._lock:
             self._looks += 1
             seen = {node: _room_of(snapshot) for node, snapshot in found.items() if snapshot is not None}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jupyter_client.multikernelmanager import AsyncMultiKernelManager
 from traitlets.config import Config
 
 from jupyter_gpushare.cluster.channel.messages import NodeError
+from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
 from jupyter_gpushare.cluster.start_queue import START_QUEUE
 
 from .conftest import WAIT, RemoteNotebook, separate_nodes
@@ -74,6 +76,28 @@ async def test_the_kernel_of_a_waiting_start_can_be_shut_down(kernels: PendingKe
         first = await kernels.start()
         second = await kernels.wait_in_queue()
         await asyncio.wait_for(kernels.manager.shutdown_kernel(second), WAIT)
+        await kernels.on_node(first)
+
+
+async def test_a_kernel_can_be_shut_down_before_its_start_waits(
+    kernels: PendingKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, begun, goes_on = RemoteProvisioner._start_on_a_node, asyncio.Event(), asyncio.Event()
+
+    async def slow(provisioner: RemoteProvisioner, *options: Any) -> Any:
+        begun.set()
+        await goes_on.wait()
+        return await start(provisioner, *options)
+
+    async with kernels:
+        first = await kernels.start()
+        monkeypatch.setattr(RemoteProvisioner, "_start_on_a_node", slow)
+        second = str(await kernels.manager.start_kernel())
+        await asyncio.wait_for(begun.wait(), WAIT)
+        shutdown = asyncio.ensure_future(kernels.manager.shutdown_kernel(second))
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.wait_for(shutdown, WAIT)
         await kernels.on_node(first)
 
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_client.manager import AsyncKernelManager, KernelManager
+from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config
 
-from jupyter_gpushare.cluster import start_queue, start_records
+from jupyter_gpushare.cluster import kernel_records, start_queue, start_records
 from jupyter_gpushare.cluster.channel.messages import NodeError, Start
+from jupyter_gpushare.cluster.daemon.node_tries import NodeTries
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
 from jupyter_gpushare.cluster.start_queue import START_QUEUE, StartQueue, WaitingStart
 
-from ..support.polling import wait_until
 from .conftest import NODES, WAIT, RemoteNotebook, separate_nodes
 
 POLL_SECONDS = 0.05
@@ -272,6 +269,37 @@ async def test_a_start_that_is_cancelled_while_a_node_starts_the_kernel_leaves_n
         assert "has ended" not in caplog.text and "ended with status" not in caplog.text
 
 
+async def test_a_start_that_is_cancelled_after_the_node_has_answered_leaves_nothing(
+    kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start still reports to a cluster daemon that does not answer."""
+    start, has_started = NodeTries.start, asyncio.Event()
+
+    async def never_ending(tries: NodeTries, attempt: Any) -> Any:
+        await start(tries, attempt)
+        has_started.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(NodeTries, "start", never_ending)
+    task = kernels.begin("a", node="n1")
+    await asyncio.wait_for(has_started.wait(), WAIT)
+    assert kernel_records.load("a")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not kernel_records.load("a") and not kernels.managers["a"].has_kernel
+    await wait_for(lambda: not list(tmp_path.glob("n1/state/gpushare/*/kernels/*")))
+
+
+async def test_a_waiting_start_fails_when_its_manager_removes_its_resources(kernels: Kernels) -> None:
+    """nbclient does that at the stop key, without a shutdown."""
+    async with kernels:
+        await kernels.start("a", node="n1")
+        waits = await kernels.wait_in_queue("waits", node="n1")
+        await kernels.managers["waits"].cleanup_resources()
+        assert await failure_of(waits) == "the kernel restarts or ends while its start waits for a node"
+
+
 async def test_a_kernel_whose_restart_waits_can_be_shut_down(kernels: Kernels, tmp_path: Path) -> None:
     """The node of the kernel is lost, and the other node has no room."""
     async with kernels:
@@ -312,32 +340,6 @@ async def test_the_end_of_the_server_fails_the_waiting_starts(kernels: Kernels) 
             assert "the Jupyter server has ended" in await failure_of(kernels.begin("later", node="n1"))
         finally:
             START_QUEUE.open()
-
-
-def test_the_stop_key_ends_the_waiting_start_of_a_blocking_manager(
-    start_notebook: Callable[..., RemoteNotebook], tmp_path: Path
-) -> None:
-    config = Config({"GpuShareCluster": separate_nodes(tmp_path), "RemoteProvisioner": {"share": 1.0, "node": "n1"}})
-    first, second = (KernelManager(kernel_name="remote", config=config) for _ in range(2))
-    first.start_kernel()
-
-    def stop() -> None:
-        wait_until(waiting, WAIT)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread, before = threading.Thread(target=stop), signal.signal(signal.SIGINT, signal.default_int_handler)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            second.start_kernel()
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        thread.join()
-        signal.signal(signal.SIGINT, before)
-    assert waiting() == [] and not second.has_kernel
-    first.shutdown_kernel(now=True)
-    second.start_kernel()
-    second.shutdown_kernel(now=True)
 
 
 async def test_other_refusals_fail_at_once(kernels: Kernels) -> None:
