@@ -15,7 +15,7 @@ from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.simulation.cluster.nodes import run_nodes
 from jupyter_gpushare.simulation.experiment import parse_variant, run
 from jupyter_gpushare.simulation.workloads.node_list import Node
-from jupyter_gpushare.simulation.workloads.notebook_sessions import generate_sessions
+from jupyter_gpushare.simulation.workloads.notebook_sessions import HOURS, generate_sessions
 from jupyter_gpushare.simulation.workloads.workload import Participant, Workload
 
 from .workloads import DEVICE
@@ -33,9 +33,25 @@ def test_sessions_have_the_published_quantiles() -> None:
     between_starts = [
         (task.think + sum(before.phases)) / 60 for one in SESSIONS for before, task in itertools.pairwise(one.cells)
     ]
-    assert 5 < median(between_starts) < 10
+    assert median(between_starts) == pytest.approx(7.6, rel=0.1)
     gpus = Counter(one.gpus for one in SESSIONS)
     assert [gpus[number] / len(SESSIONS) for number in (1, 4, 8)] == pytest.approx([0.55, 0.22, 0.24], abs=0.04)
+
+
+def test_tasks_take_the_documented_part_of_the_reserved_hours() -> None:
+    seconds = HOURS * 3600
+    reserved = used = without_task = 0.0
+    for seed in range(4):
+        for one in generate_sessions(1000, seconds=seconds, devices=(DEVICE,), seed=seed).participants:
+            end, now = min(one.departs or 0.0, seconds), one.arrives
+            before = used
+            for cell in one.cells:
+                begins, now = now + cell.think, now + cell.think + sum(cell.phases)
+                used += one.gpus * max(0.0, min(now, end) - begins)
+            reserved += one.gpus * (end - one.arrives)
+            without_task += used == before
+    assert used / reserved == pytest.approx(0.09, abs=0.01)
+    assert without_task / 4000 == pytest.approx(0.29, abs=0.03)
 
 
 def test_a_seed_gives_the_same_sessions() -> None:
