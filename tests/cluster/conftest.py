@@ -34,7 +34,7 @@ from jupyter_gpushare.wire.messages import Stop
 from ..support.polling import wait_until
 from ..support.ports import free_port
 
-WAIT = 30.0
+WAIT = 60.0
 KERNEL = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 NODES = ("n1", "n2")
 

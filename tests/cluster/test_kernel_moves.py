@@ -254,8 +254,27 @@ def test_simultaneous_moves_leave_room_for_an_interrupt(node: Node) -> None:
         functions: Any = dict.fromkeys(("request", "record", "is_ending", "switched"), lambda: None)
         KernelMove(move, old, new, **functions, seconds=WAIT, log=logging.getLogger()).begin()
     size = array.array("i", [0])
-    while size[0] < 2 * connection.part_bytes:
+
+    def is_full() -> bool:
         fcntl.ioctl(connection.process.stdin, termios.FIONREAD, size)  # type: ignore[arg-type]
-    answer = ThreadPoolExecutor().submit(connection.request, Signal(kernel="k1", number=signal.SIGINT))
-    assert not answer.result(WAIT / 10).done()
-    os.killpg(connection.process.pid, signal.SIGKILL)
+        return size[0] >= 2 * connection.part_bytes
+
+    with ThreadPoolExecutor() as executor:
+        try:
+            wait_until(is_full, WAIT)
+            answer = executor.submit(connection.request, Signal(kernel="k1", number=signal.SIGINT))
+            assert not answer.result(WAIT / 10).done()
+        finally:
+            os.killpg(connection.process.pid, signal.SIGKILL)
+
+
+def test_a_move_that_gets_no_turn_in_time_is_refused(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    connection = node.connection
+    while connection.part_turns.acquire(blocking=False):
+        pass
+    old, new = (kind("k1", lambda: connection) for kind in (Saved, RemoteKernel))
+    functions: Any = dict.fromkeys(("request", "record", "is_ending", "switched"), lambda: None)
+    move = Move(id=FIRST, node="n2", size=1)
+    KernelMove(move, old, new, **functions, seconds=0.5, log=logging.getLogger()).begin()
+    sentence = "the variables have not arrived within 0.5 s (c.GpuShareCluster.start_timeout)"
+    wait_until(lambda: f"kernel k1 does not move to n2: {sentence}" in caplog.text, WAIT)

@@ -22,7 +22,7 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, w
 from traitlets.config import Config
 
 from jupyter_gpushare.cluster import kernel_records
-from jupyter_gpushare.cluster.channel.messages import NodeError, Running, Signal, Wait
+from jupyter_gpushare.cluster.channel.messages import NodeError, Running, SetMove, Signal, Wait
 from jupyter_gpushare.cluster.node import kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
 from jupyter_gpushare.cluster.remote_kernel import RemoteKernel
@@ -158,24 +158,28 @@ def slow_node(folder: Path, **settings: Any) -> Config:
 
 
 def end_late_kernel(folder: Path) -> None:
-    """Let the agent start, and wait until its kernel has started and has ended."""
-    (folder / "n1" / "go").touch()
-    (kernels,) = wait_until(lambda: list((folder / "n1").glob("gpushare/*/kernels")), WAIT)
-    wait_until(lambda: not list(kernels.iterdir()), WAIT)
+    """Let the agent start, and wait until the kernel `late` has started and has ended."""
     (connection,) = CONNECTIONS.present()
+    wait_until(lambda: connection._pending, WAIT)  # the start
+    (folder / "n1" / "go").touch()
+    after_start = SetMove(kernel="late", move="0" * 16, state="withdrawn")  # without an effect
+    assert connection.request(after_start).result(WAIT) == []
+    (kernels,) = (folder / "n1").glob("gpushare/*/kernels")
+    wait_until(lambda: not list(kernels.iterdir()), WAIT)
     assert connection.request(Running()).result(WAIT) == []
 
 
 def test_a_kernel_that_starts_too_late_ends(start_notebook: Callable[..., RemoteNotebook], tmp_path: Path) -> None:
     with pytest.raises(NodeError, match=r"the node n1 has not answered within 0\.5 s"):
-        start_notebook(**slow_node(tmp_path, start_timeout="0.5")["GpuShareCluster"])
+        start_notebook(kernel_id="late", **slow_node(tmp_path, start_timeout="0.5")["GpuShareCluster"])
     end_late_kernel(tmp_path)
 
 
 async def test_a_kernel_whose_start_is_cancelled_ends(
     start_notebook: Callable[..., RemoteNotebook], tmp_path: Path
 ) -> None:
-    start = asyncio.ensure_future(AsyncKernelManager(kernel_name="remote", config=slow_node(tmp_path)).start_kernel())
+    manager = AsyncKernelManager(kernel_name="remote", config=slow_node(tmp_path))
+    start = asyncio.ensure_future(manager.start_kernel(kernel_id="late"))
     await asyncio.to_thread(wait_until, (tmp_path / "n1").exists, WAIT)
     start.cancel()
     with pytest.raises(asyncio.CancelledError):
