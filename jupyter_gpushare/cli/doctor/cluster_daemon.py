@@ -10,7 +10,7 @@ from traitlets import TraitError
 from ... import __version__
 from ...cluster.daemon.messages import ClusterState, ClusterStatus
 from ...cluster.settings import GpuShareCluster
-from ...wire.client import Client, CoordinatorError
+from ...wire.client import Client, CoordinatorError, Unreachable
 from .finding import Finding
 
 _SUBJECT = "cluster daemon"
@@ -29,14 +29,19 @@ def daemon() -> Iterator[Finding]:
     try:
         with Client(settings.daemon, _ANSWER_SECONDS) as client:
             state = msgspec.convert(client.request(ClusterStatus()), ClusterState)
-    except (CoordinatorError, msgspec.ValidationError) as error:
-        message = f"none answers at {settings.daemon}, so each server chooses nodes by itself: {error}"
+    except Unreachable as error:
+        message = f"no cluster daemon answers at {settings.daemon}, so each server chooses nodes by itself: {error}"
         yield Finding("warning", _SUBJECT, message, "jupyter gpushare cluster (docs/how-to/cluster-daemon.md)")
         return
+    except (CoordinatorError, msgspec.ValidationError) as error:
+        message = f"the cluster daemon at {settings.daemon} does not send its state: {error}"
+        yield Finding("warning", _SUBJECT, message, "restart the daemon, which needs no state")
+        return
     names = [node.name for node in state.nodes]
-    yield Finding("ok", _SUBJECT, f"version {state.version} at {settings.daemon}, for the nodes {', '.join(names)}")
+    version = f"version {state.version}" if state.version else "an unknown version"
+    yield Finding("ok", _SUBJECT, f"{version} at {settings.daemon}, for the nodes {', '.join(names)}")
     if state.version != __version__:
-        message = f"version {state.version} of the daemon differs from version {__version__} of this package"
+        message = f"{version} of the daemon differs from version {__version__} of this package"
         yield Finding("warning", _SUBJECT, message, "restart the daemon, which needs no state")
     if unknown := [node for node in settings.all_nodes if node not in names]:
         message = f"the daemon does not know {', '.join(unknown)}, so these nodes get no clients from it"
