@@ -160,8 +160,8 @@ class ExecutionModel(MemoryTransfers):
             self.report_progress(client)
 
     def end_solitude(self, devices: Iterable[SimDevice]) -> None:
-        """Report the progress of the clients that worked alone on these devices until another client came now."""
-        for client in [one for device in devices for one in device.working_clients.values()]:
+        """Report the progress of the clients that had these devices alone until another client came now."""
+        for client in [one for device in devices for one in device.clients.values()]:
             if self._reports_progress and not self.is_alone(client):
                 self.sample(client)
 
