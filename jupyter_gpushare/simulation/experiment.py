@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.base.errors import Refused
 from ..core.interface.settings import Settings, is_device_setting, parse_setting, with_device_setting
-from ..core.placement import STRATEGIES, PlacementSettings
+from ..core.placement import PlacementSettings
 from ..core.queueing.policies import policy_of
 from .clairvoyant import Clairvoyant
 from .reports.report_data import TimelineData
@@ -19,7 +19,6 @@ from .workloads.workload import Workload
 
 DEFAULT_POLICY = Settings().policy
 SERVERS = "servers"  # no cluster daemon: each server selects nodes by the nodes' snapshots
-NODE_RULES = (*STRATEGIES, SERVERS)
 _NODES_BY = "nodes_by"  # name of the rule among the settings of a policy
 RunOne = Callable[
     [Workload, "Variant", float, Callable[[float], None] | None, TimelineData | None], Results
@@ -31,7 +30,7 @@ class Variant:
     """Policy with settings; `name` is the user's text, such as "fcfs:idle_release=5".
 
     The policy is that of `settings`, or the yardstick.
-    `nodes_by` is the rule of NODE_RULES that selects the node of a client; "": the strategy of `settings`.
+    `nodes_by` is SERVERS, or "": a cluster daemon with the strategy of `settings` selects the node of a client.
     """
 
     name: str
@@ -50,8 +49,8 @@ def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant
             raise ValueError(f"policy {name!r}: {pair!r} is not of the form setting=value")
         values[key.strip()] = value.strip()
     nodes_by = values.pop(_NODES_BY, "")
-    if nodes_by and nodes_by not in NODE_RULES:
-        raise ValueError(f"policy {name!r}: {_NODES_BY}={nodes_by} is unknown: allowed are {', '.join(NODE_RULES)}")
+    if nodes_by not in ("", SERVERS):
+        raise ValueError(f"policy {name!r}: {_NODES_BY}={nodes_by} is unknown: allowed is {SERVERS}")
     is_clairvoyant = policy == Clairvoyant.name
     try:
         settings = Settings() if is_clairvoyant else Settings(policy=policy)

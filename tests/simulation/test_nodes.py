@@ -12,8 +12,9 @@ import pytest
 
 from jupyter_gpushare.cli import main
 from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.placement import STRATEGIES
 from jupyter_gpushare.simulation.cluster.nodes import draw_pods, place_clients, run_nodes
-from jupyter_gpushare.simulation.experiment import NODE_RULES, SERVERS, parse_variant, run
+from jupyter_gpushare.simulation.experiment import SERVERS, parse_variant, run
 from jupyter_gpushare.simulation.workloads.node_list import Node
 from jupyter_gpushare.simulation.workloads.workload import Cell, Participant, Workload
 
@@ -37,7 +38,7 @@ def placed(rule: str, *participants: Participant, seconds: float = 100.0) -> tup
     return {one.name: [client.id for client in one.participants] for one in workloads}, refused
 
 
-@pytest.mark.parametrize("rule", NODE_RULES)
+@pytest.mark.parametrize("rule", [*STRATEGIES, SERVERS])
 def test_devices_of_a_client_are_on_one_node(rule: str) -> None:
     clients, refused = placed(rule, job("four", 1.0, 4), job("two", 1.0, 2), job("eight", 1.0, 8))
     assert (clients, refused) == ({"a": [], "b": ["two"], "c": ["four"]}, 1)
@@ -126,8 +127,8 @@ def test_notebooks_run_beside_pods(traces: Path, capsys: pytest.CaptureFixture[s
         ("sn,gpu\nn1,2\n", ("--html", "x.html"), "--html is not allowed with --nodes"),
         (
             "sn,gpu\nn1,2\n",
-            ("--policy", "fcfs:nodes_by=luck"),
-            "nodes_by=luck is unknown: allowed are spread, pack, fgd, servers",
+            ("--policy", "fcfs:nodes_by=fgd"),
+            "nodes_by=fgd is unknown: allowed is servers",
         ),
     ],
 )

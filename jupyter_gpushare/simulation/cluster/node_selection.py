@@ -1,6 +1,7 @@
 """Selection of a node for each client of a simulated cluster, by the cluster daemon's rule or by that of the servers.
 
 Each change of a node is known at once, and a node refuses no client that the rule has sent there.
+The nodes of a daemon report the devices that the daemon has chosen, and no failures.
 """
 
 from __future__ import annotations
@@ -111,5 +112,5 @@ class SelectionByServers:
 
 
 def node_selection(rule: str, devices: Mapping[str, int], memory: int) -> NodeSelection:
-    """Return the selection by a rule of NODE_RULES, among nodes with these numbers of devices of so many bytes."""
+    """Return the selection by SERVERS, or by a daemon with a strategy, for the numbers of devices of nodes."""
     return SelectionByServers(devices, memory) if rule == SERVERS else SelectionByDaemon(devices, memory, rule)
