@@ -19,7 +19,6 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.multikernelmanager import AsyncMultiKernelManager
 from jupyter_core.utils import ensure_async
 
-from .. import units
 from ..launch.kernel_env import Identity
 from . import kernel_records, pending_start
 from .channel.messages import (
@@ -30,7 +29,6 @@ from .channel.messages import (
     Move,
     NodeError,
     Output,
-    Request,
     SetMove,
     Signal,
     Start,
@@ -41,12 +39,10 @@ from .daemon.node_tries import NodeTries
 from .kernel_move import KernelMove
 from .kernel_records import KernelRecord
 from .node_choice import SnapshotRequests, StartsInProgress, order_nodes
-from .node_connection import CONNECTIONS
 from .remote_kernel import RemoteKernel
-from .requesting_provisioner import RequestingProvisioner, StartFailed
+from .requesting_provisioner import REQUEST_SECONDS, RequestingProvisioner, StartFailed
 from .start_queue import START_QUEUE, WaitingStart
 
-_REQUEST_SECONDS = 5.0
 _LOGGED_LINES = 20  # of a kernel that has ended unexpectedly
 _UNKNOWN_STATUS = 1  # the exit status that managers get for an unknown one
 _END_REASONS = {
@@ -67,7 +63,6 @@ class RemoteProvisioner(RequestingProvisioner):
         super().__init__(**kwargs)
         self.node_pid: int | None = None  # on the node
         self._kernel: RemoteKernel | None = None
-        self._chosen = ""  # the node of the last start
         self.has_new_address = False  # since the last restart, which had another node or other ports
         self._ports: dict[str, int] = {}  # of the last start, for a restart
         self._move: KernelMove | None = None
@@ -81,11 +76,6 @@ class RemoteProvisioner(RequestingProvisioner):
     @property
     def has_process(self) -> bool:
         return self._kernel is not None
-
-    @property
-    def node_name(self) -> str:
-        """Name of the node of the kernel."""
-        return self._chosen or self.node or self.settings.all_nodes[0]
 
     async def poll(self) -> int | None:
         if self._kernel is None:
@@ -204,7 +194,7 @@ class RemoteProvisioner(RequestingProvisioner):
         start = self._waiting
         info = await self._start_on_a_node(logging.DEBUG)
         if start is not None and start.cancellation and self._tries and (kernel := self._discard_kernel()):
-            await asyncio.wait({asyncio.wrap_future(kernel.ended)}, timeout=_REQUEST_SECONDS)
+            await asyncio.wait({asyncio.wrap_future(kernel.ended)}, timeout=REQUEST_SECONDS)
             await self._tries.release()
             raise NodeError(start.cancellation, "cancelled")
         return info
@@ -312,24 +302,11 @@ class RemoteProvisioner(RequestingProvisioner):
         is_under_way = self._move is not None and self._move.is_under_way
         if self._move and is_under_way and self._move.id == move.id:
             return
-        manager: Any = self.parent
-        reason = (
-            "a Jupyter server has broken off the move"
-            if move.is_locked
-            else "another move of the kernel has not ended yet"
-            if is_under_way
-            else f"the kernelspec of the kernel names the node {self.node}"
-            if self.node
-            else f"the nodes are {', '.join(self.settings.all_nodes)}"
-            if move.node not in self.settings.all_nodes
-            else "only a Jupyter server moves kernels"
-            if not isinstance(manager.parent, AsyncMultiKernelManager)
-            else ""
-        )
-        if reason:
+        if reason := self._move_refusal(move, is_under_way):
             refused = self._withdraw_move if move.is_locked else lambda _: None
             kernel.refuse_move(move.id, f"{move.node}: {reason}", refused)
             return
+        manager: Any = self.parent
         self._move = KernelMove(
             move,
             kernel,
@@ -342,6 +319,21 @@ class RemoteProvisioner(RequestingProvisioner):
             log=self.log,
         )
         self._move.begin()
+
+    def _move_refusal(self, move: Move, is_under_way: bool) -> str:
+        """Return the reason why the kernel does not move, or ""; `is_under_way`: another move is."""
+        manager: Any = self.parent
+        if move.is_locked:
+            return "a Jupyter server has broken off the move"
+        if is_under_way:
+            return "another move of the kernel has not ended yet"
+        if self.node:
+            return f"the kernelspec of the kernel names the node {self.node}"
+        if move.node not in self.settings.all_nodes:
+            return f"the nodes are {', '.join(self.settings.all_nodes)}"
+        if not isinstance(manager.parent, AsyncMultiKernelManager):
+            return "only a Jupyter server moves kernels"
+        return ""
 
     def _move_request(self, move: Move) -> Start:
         reason = f"this kernel has moved from {self.node_name} to {move.node}"
@@ -417,49 +409,6 @@ class RemoteProvisioner(RequestingProvisioner):
             self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
         if self._tries and not restart:
             await self._tries.release()
-
-    def _remote_kernel(self, node: str = "", start: str = "") -> RemoteKernel:
-        """Return the kernel on a node, also after the provisioner has chosen another one; default: the chosen one."""
-        node = node or self.node_name
-        connect = functools.partial(CONNECTIONS.connection, node, self.settings.command(node))
-        return RemoteKernel(self.kernel_id, connect, units.parse_duration(self.settings.node_timeout), start)
-
-    async def _start(self, kernel: RemoteKernel, request: Request) -> Any:
-        """Send the request, and discard a kernel that starts too late, or whose start has been cancelled."""
-        given_up: Future[None] = Future()
-
-        def send() -> Future[Any]:
-            answer = kernel.request(request)
-            answer.add_done_callback(lambda _: given_up.add_done_callback(lambda _: kernel.discard(answer)))
-            return answer
-
-        try:
-            sending = asyncio.get_running_loop().run_in_executor(None, send)
-            return await self._answer(await asyncio.shield(sending), self.settings.start_seconds)
-        except BaseException as error:
-            if not isinstance(error, NodeError) or error.reason in ("timeout", "agent_ended"):
-                given_up.set_result(None)
-            raise
-
-    async def _ask(self, kernel: RemoteKernel, request: Request) -> Any:
-        """Send a request that may be repeated, by a new node agent if the first one ends."""
-        try:
-            return await self._answer(kernel.request(request))
-        except NodeError as error:
-            if error.reason not in (*UNREACHABLE, "timeout"):
-                raise
-            if error.reason == "timeout":
-                await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent)
-            return await self._answer(kernel.request(request))
-
-    async def _answer(self, answer: Future[Any], seconds: float = _REQUEST_SECONDS) -> Any:
-        """Return the result of a request. Raise NodeError, also after so many seconds without an answer."""
-        result = asyncio.wrap_future(answer)
-        result.add_done_callback(lambda late: late.cancelled() or late.exception())  # which asyncio logs otherwise
-        try:
-            return await asyncio.wait_for(asyncio.shield(result), seconds)
-        except asyncio.TimeoutError:
-            raise NodeError(f"the node {self.node_name} has not answered within {seconds:g} s", "timeout") from None
 
 
 def _status(ended: Ended) -> int:

@@ -1,11 +1,13 @@
-"""Requests by which a provisioner starts its kernel on a node."""
+"""Requests of a provisioner to the nodes of its kernel."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import secrets
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any, cast
 
 import msgspec
@@ -15,9 +17,13 @@ from traitlets import Unicode, validate
 
 from .. import units
 from ..client_provisioner import ClientProvisioner
-from .channel.messages import ClientRequest, Connection, NodeError, Start, Started
+from .channel.messages import UNREACHABLE, ClientRequest, Connection, NodeError, Request, Start, Started
 from .kernel_records import KernelRecord
+from .node_connection import CONNECTIONS
+from .remote_kernel import RemoteKernel
 from .settings import GpuShareCluster, check_node
+
+REQUEST_SECONDS = 5.0
 
 
 class StartFailed(web.HTTPError, NodeError):  # type: ignore[misc]  # `reason` is a text in both
@@ -37,7 +43,7 @@ class StartFailed(web.HTTPError, NodeError):  # type: ignore[misc]  # `reason` i
 
 
 class RequestingProvisioner(ClientProvisioner):
-    """Base of the provisioner of kernels on nodes, which makes the requests and sends none."""
+    """Base of the provisioner of kernels on nodes, which makes the requests, sends them and awaits the answers."""
 
     node = Unicode(config=True, help="Node of the kernel; default: the node with the most room.")
 
@@ -51,6 +57,12 @@ class RequestingProvisioner(ClientProvisioner):
         super().__init__(**kwargs)
         self.settings = GpuShareCluster(parent=self)
         self._session = ""
+        self._chosen = ""  # the node of the last start
+
+    @property
+    def node_name(self) -> str:
+        """Name of the node of the kernel."""
+        return self._chosen or self.node or self.settings.all_nodes[0]
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Prepare the command and the variables, in which the node agent replaces what depends on the node."""
@@ -147,3 +159,46 @@ class RequestingProvisioner(ClientProvisioner):
             manager.curve_publickey, manager.curve_secretkey = zmq.curve_keypair()
         names = ("curve_publickey", "curve_secretkey")
         return {name: getattr(manager, name).decode() for name in names}
+
+    def _remote_kernel(self, node: str = "", start: str = "") -> RemoteKernel:
+        """Return the kernel on a node, also after the provisioner has chosen another one; default: the chosen one."""
+        node = node or self.node_name
+        connect = functools.partial(CONNECTIONS.connection, node, self.settings.command(node))
+        return RemoteKernel(self.kernel_id, connect, units.parse_duration(self.settings.node_timeout), start)
+
+    async def _start(self, kernel: RemoteKernel, request: Request) -> Any:
+        """Send the request, and discard a kernel that starts too late, or whose start has been cancelled."""
+        given_up: Future[None] = Future()
+
+        def send() -> Future[Any]:
+            answer = kernel.request(request)
+            answer.add_done_callback(lambda _: given_up.add_done_callback(lambda _: kernel.discard(answer)))
+            return answer
+
+        try:
+            sending = asyncio.get_running_loop().run_in_executor(None, send)
+            return await self._answer(await asyncio.shield(sending), self.settings.start_seconds)
+        except BaseException as error:
+            if not isinstance(error, NodeError) or error.reason in ("timeout", "agent_ended"):
+                given_up.set_result(None)
+            raise
+
+    async def _ask(self, kernel: RemoteKernel, request: Request) -> Any:
+        """Send a request that may be repeated, by a new node agent if the first one ends."""
+        try:
+            return await self._answer(kernel.request(request))
+        except NodeError as error:
+            if error.reason not in (*UNREACHABLE, "timeout"):
+                raise
+            if error.reason == "timeout":
+                await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent)
+            return await self._answer(kernel.request(request))
+
+    async def _answer(self, answer: Future[Any], seconds: float = REQUEST_SECONDS) -> Any:
+        """Return the result of a request. Raise NodeError, also after so many seconds without an answer."""
+        result = asyncio.wrap_future(answer)
+        result.add_done_callback(lambda late: late.cancelled() or late.exception())  # which asyncio logs otherwise
+        try:
+            return await asyncio.wait_for(asyncio.shield(result), seconds)
+        except asyncio.TimeoutError:
+            raise NodeError(f"the node {self.node_name} has not answered within {seconds:g} s", "timeout") from None
