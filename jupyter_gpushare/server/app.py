@@ -5,7 +5,6 @@ The application constructs and connects the supervisor, the services for kernels
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from jupyter_server.serverapp import ServerApp
 
 from ..config.traits import GpuShare
 from ..wire.client import default_coordinator_argv
+from ..wire.messages import Request
 from . import handlers, metrics
 from .event_emitter import EventEmitter
 from .kernel_services.iopub_cells import CellReporter
@@ -85,7 +85,7 @@ class GpuShareApp(ExtensionApp):
         self._overrun_interrupter = OverrunInterrupter(self.kernels, self.log)
         self._kernel_events = KernelEvents(
             self.kernels,
-            functools.partial(self.supervisor.request, start=False),
+            self._request_running,
             self._kernel_started,
             self.cell_reporter.unwatch,
             self.log,
@@ -105,6 +105,12 @@ class GpuShareApp(ExtensionApp):
     def _snapshots(self) -> dict[str, dict[str, Any]]:
         """Return the last snapshots of this host, under "", and of the nodes."""
         return self.nodes.snapshots(self.supervisor.status)
+
+    async def _request_running(self, node: str, message: Request) -> Any:
+        """Send a request to the coordinator of a node, or of this host for "", if that coordinator runs."""
+        if node:
+            return await self.nodes.request(node, message)
+        return await self.supervisor.request(message, start=False)
 
     def _kernel_started(self, kernel_id: str) -> None:
         self.supervisor.kernel_started()

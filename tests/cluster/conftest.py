@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -160,15 +161,21 @@ class RemoteNotebook:
         return content
 
 
-def write_kernelspec(folder: Path, name: str = "remote", argv: Sequence[str] = KERNEL, **options: Any) -> None:
-    """Add a kernelspec with this command, whose provisioner has these options."""
+def write_kernelspec(
+    folder: Path,
+    name: str = "remote",
+    argv: Sequence[str] = KERNEL,
+    fields: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
+) -> None:
+    """Add a kernelspec with this command and these fields, whose provisioner has these options."""
     spec = folder / "jupyter" / "kernels" / name
     spec.mkdir(parents=True)
     metadata = {
         "kernel_provisioner": {"provisioner_name": "gpushare-remote-provisioner", "config": options},
         "supported_encryption": ["curve"],
     }
-    content = {"argv": argv, "display_name": name, "language": "python", "metadata": metadata}
+    content = {"argv": argv, "display_name": name, "language": "python", "metadata": metadata, **fields}
     (spec / "kernel.json").write_text(json.dumps(content))
 
 

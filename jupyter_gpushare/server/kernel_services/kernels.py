@@ -177,12 +177,13 @@ class KernelEvents:
 
     The shim detects SIGINT by itself, but a kernel with `interrupt_mode: message` gets no SIGINT.
     For such a kernel, the listener requests the coordinator to end the kernel's waiting calls.
+    `request` sends a request to the coordinator of a node, or of this host for the node "".
     """
 
     def __init__(
         self,
         kernels: Kernels,
-        request: Callable[[Any], Awaitable[Any]],
+        request: Callable[[str, Any], Awaitable[Any]],
         started: Callable[[str], None],
         ended: Callable[[str], None],
         log: logging.Logger,
@@ -206,11 +207,12 @@ class KernelEvents:
     async def _on_interrupt(self, kernel_id: str) -> None:
         if not self._kernels.uses_message_interrupts(kernel_id):
             return
-        client = self._kernels.client_of(kernel_id)
+        node = self._kernels.node_of(kernel_id)
+        client = kernel_id if node else self._kernels.client_of(kernel_id)
         if not client:
             return
         await asyncio.sleep(INTERRUPT_GRACE_SECONDS)
         try:
-            await self._request(Interrupt(client=client))
+            await self._request(node, Interrupt(client=client))
         except CoordinatorError as error:
             self._log.warning("could not interrupt the GPU calls of kernel %s: %s", kernel_id, error)
