@@ -184,15 +184,20 @@ class RequestingProvisioner(ClientProvisioner):
             raise
 
     async def _ask(self, kernel: RemoteKernel, request: Request) -> Any:
-        """Send a request that may be repeated, by a new node agent if the first one ends."""
+        """Send a request that may be repeated, by a new node agent if the first one ends.
+
+        A node agent that starts, as after the loss of the first one, gets the request late, but once.
+        """
+        answer = kernel.request(request)
         try:
-            return await self._answer(kernel.request(request))
+            return await self._answer(answer)
         except NodeError as error:
             if error.reason not in (*UNREACHABLE, "timeout"):
                 raise
-            if error.reason == "timeout":
-                await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent)
-            return await self._answer(kernel.request(request))
+            is_late = error.reason == "timeout"
+            if not is_late or await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent):
+                answer = kernel.request(request)
+            return await self._answer(answer)
 
     async def _answer(self, answer: Future[Any], seconds: float = REQUEST_SECONDS) -> Any:
         """Return the result of a request. Raise NodeError, also after so many seconds without an answer."""

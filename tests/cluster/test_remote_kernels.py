@@ -14,9 +14,10 @@ import pytest
 import zmq
 
 from jupyter_gpushare.cluster import kernel_records
-from jupyter_gpushare.cluster.channel.messages import NodeError
+from jupyter_gpushare.cluster.channel.messages import NodeError, Running
 from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
 from jupyter_gpushare.wire import address
 
 from ..support.polling import wait_until
@@ -154,6 +155,31 @@ def test_an_agent_that_hangs_is_replaced(start_notebook: Start) -> None:
         os.killpg(connection.process.pid, signal.SIGSTOP)
     notebook.manager.shutdown_kernel()
     assert kernel_folder.all_kernels() == []
+
+
+def test_an_interrupt_arrives_once_by_an_agent_that_starts_slowly(
+    start_notebook: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, starts, end = tmp_path / "go", tmp_path / "starts", tmp_path / "end"
+    go.touch()
+    script = f'echo started >> {starts}; while test ! -e {go}; do sleep 0.05; done; exec "$@"'
+    notebook = start_notebook(engine=f"sh -c '{script}' sh {{agent}}")
+    connection = notebook.manager.provisioner._remote_kernel()  # type: ignore[union-attr]
+    count = "signal.signal(signal.SIGINT, lambda *_: interrupts.append(1)); print('begun', flush=True)"
+    wait = f"while not os.path.exists({str(end)!r}): time.sleep(0.01)"
+    notebook.client.execute(f"import os, signal, time; interrupts = []; {count}\n{wait}")
+    while notebook.client.get_iopub_msg(timeout=WAIT)["msg_type"] != "stream":
+        pass
+    go.unlink()
+    kill_agents()
+    monkeypatch.setattr(RemoteProvisioner._answer, "__defaults__", (0.2,))  # seconds
+    with pytest.raises(NodeError, match=r"has not answered within 0\.2 s"):
+        notebook.manager.interrupt_kernel()
+    go.touch()
+    connection.request(Running()).result(WAIT)  # after the interrupts
+    end.touch()
+    assert notebook.value("len(interrupts)") == 1
+    assert starts.read_text().split() == ["started"] * 2
 
 
 def test_the_reason_of_an_early_end_is_logged(start_notebook: Start, caplog: pytest.LogCaptureFixture) -> None:
