@@ -66,6 +66,27 @@ def test_cutting_endless_work_into_short_cells_gains_nothing() -> None:
     assert cut <= 1.1 * (cut + whole) / 2
 
 
+def work_beside_cells(think: float, name: str) -> tuple[float, float]:
+    """Return the GPU seconds of a client whose fourth cells are long, and of a client with cells of 4 s.
+
+    The cells with a `name` are runs of one cell, so that each long run is expected to be short.
+    """
+    lengths = itertools.cycle((0.1, 0.1, 0.1, 20.0))
+    cells = (Cell(think, (0.0, length), name=name) for length in lengths)
+    honest = Participant("honest", itertools.repeat(Cell(5.0, (0.0, 4.0))), MEMORY, user="bob")
+    simulation = run(1800.0, Participant("liar", cells, MEMORY, user="ada"), honest)
+    first, second = (client.gpu_seconds for client in simulation.all_clients)
+    return first, second
+
+
+@pytest.mark.parametrize("think", [0.0, 5.0])
+def test_false_expectations_gain_nothing(think: float) -> None:
+    liar, honest = work_beside_cells(think, "cell")
+    unknown, beside_unknown = work_beside_cells(think, "")
+    assert liar <= 1.01 * unknown
+    assert honest >= 0.99 * beside_unknown
+
+
 def test_five_notebooks_of_one_user_get_as_much_as_one_of_another() -> None:
     many = (endless_job(f"one of five {number}", "ada") for number in range(5))
     simulation = run(1800.0, endless_job("single", "bob"), *many)
