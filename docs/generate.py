@@ -48,7 +48,7 @@ A quota is a text such as `share=0.5 memory=8GiB`: of a kernel, a program (`GPUS
 _CLUSTER = """
 ## Kernels on other hosts
 
-Users and admins set `c.GpuShareCluster.NAME` in `jupyter_server_config.py`: see [nodes by ssh](../how-to/cluster-ssh.md), [nodes of Slurm](../how-to/cluster-slurm.md) and [nodes of Ray](../how-to/cluster-ray.md).
+Users and admins set `c.GpuShareCluster.NAME` in `jupyter_server_config.py`: see [nodes by ssh](../how-to/cluster-ssh.md), [nodes of Slurm](../how-to/cluster-slurm.md), [nodes of Ray](../how-to/cluster-ray.md) and [nodes of Kubernetes](../how-to/cluster-kubernetes.md).
 """  # noqa: E501
 
 _CLI = """\

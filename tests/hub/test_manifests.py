@@ -57,26 +57,33 @@ def validate(manifest: dict[str, Any]) -> None:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def users_pod(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the pod that the chart and KubeSpawner make of the values for a user, without a cluster."""
+def spawned_pod(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], user: str = "ada") -> dict[str, Any]:
+    """Return the pod that KubeSpawner makes with these traits for a user, without a cluster."""
     pytest.importorskip("kubespawner", reason="needs KubeSpawner: pip install 'jupyter-gpushare[hub]'")
     from kubernetes_asyncio.client import ApiClient
     from kubespawner import KubeSpawner
     from traitlets.config import Config
 
     monkeypatch.setattr("kubespawner.spawner.load_config", lambda **_: None)
-    storage = SINGLEUSER["storage"]
-    values = {trait: SINGLEUSER[key] for key, trait in TRAITS.items()}
-    assert set(SINGLEUSER) == {*TRAITS, "storage"} and set(storage) == {"extraVolumes", "extraVolumeMounts"}
-    values |= {"volumes": storage["extraVolumes"], "volume_mounts": storage["extraVolumeMounts"]}
-    values |= {"image": "notebook", "cmd": ["jupyterhub-singleuser"]}
+    values = {**values, "image": "notebook", "cmd": ["jupyterhub-singleuser"]}
 
     async def made() -> dict[str, Any]:
         spawner = KubeSpawner(config=Config({"KubeSpawner": values}), _mock=True)
+        spawner.user.name = user
         async with ApiClient() as client:
             return dict(client.sanitize_for_serialization(await spawner.get_pod_manifest()))
 
     return asyncio.run(made())
+
+
+def users_pod(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the pod that the chart and KubeSpawner make of the values for a user."""
+    storage = SINGLEUSER["storage"]
+    values = {trait: SINGLEUSER[key] for key, trait in TRAITS.items()}
+    assert set(SINGLEUSER) == {*TRAITS, "storage"} and set(storage) == {"extraVolumes", "extraVolumeMounts"}
+    return spawned_pod(
+        monkeypatch, {**values, "volumes": storage["extraVolumes"], "volume_mounts": storage["extraVolumeMounts"]}
+    )
 
 
 @schemas
