@@ -73,6 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="unified",
         help="unified: eviction ends before the next turn begins; swap: eviction overlaps with restoring",
     )
+    add(
+        "--mps",
+        action="store_true",
+        help="a control daemon of CUDA's Multi-Process Service runs, so that under sharing=packed the share of a "
+        "client also bounds its part of the device's threads",
+    )
     add("--jobs", type=count(0, 100_000), default=0, help="endless training jobs in addition to notebooks:N (0)")
     add("--tenants", type=count(1, 100_000), default=1, help="number of users that own notebooks:N (1)")
     add("--deaths", type=number(0, 10_000), default=0.0, help="crashes of a notebook's process per day (0)")
@@ -103,6 +109,8 @@ def main(args: argparse.Namespace) -> int:
         variants = [experiment.parse_variant(name, settings) for name in args.policy or [experiment.DEFAULT_POLICY]]
         seeds = list(range(1, args.seeds + 1)) if args.seeds else args.seed or [DEFAULT_SEED]
         make, seconds, parameters = _workload_factory(args, own.get("inflight_window"))
+        if args.mps:
+            make, parameters["mps"] = _with_mps(make), True
         run_one = None
         if args.notebooks and not args.nodes:
             raise ValueError("--notebooks needs --nodes: notebooks on one host are --trace notebooks:N")
@@ -214,6 +222,12 @@ def _workload_factory(
         return Workload(trace.name, failing_devices, trace.participants, costs, overlap)
 
     return recorded, seconds, _device_parameters(devices)
+
+
+def _with_mps(make: Callable[[int], Workload]) -> Callable[[int], Workload]:
+    from dataclasses import replace
+
+    return lambda seed: replace(make(seed), mps=True)
 
 
 def _notebooks(

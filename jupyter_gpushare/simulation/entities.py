@@ -80,6 +80,7 @@ class SimClient:
     accounted_until: float = -1.0  # time of `remaining_gpu_seconds`, while the client works on the device
     rate: float = 1.0  # fraction of its speed without other clients
     max_rate: float = 1.0  # bound of `rate` by the launch budget
+    thread_part: float = 1.0  # part of the device's threads that the process may use
     waiting_since: float = -1.0
     cell_started_at: float = -1.0
     cell_names: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ class ExecutionModel(MemoryTransfers):
                 device.busy_since = self.now
             device.working_clients[client.index] = client
             is_exclusive = is_exclusive and len(device.working_clients) == 1
-        if is_exclusive and client.max_rate == 1.0 and self.spill_speed(client) == 1.0:
+        if is_exclusive and self._max_speed(client) == 1.0:
             client.rate = 1.0
             self.schedule(self.now + client.remaining_gpu_seconds, WORK, client)
         else:
@@ -128,11 +128,17 @@ class ExecutionModel(MemoryTransfers):
 
         If all clients together ask for more than the device has, each gets the same fraction of what it asks for.
         """
-        rate = min(client.max_rate, self.spill_speed(client))
+        rate = self._max_speed(client)
         if len(device.working_clients) == 1:
             return rate
-        asked = sum(one.spec.intensity * self._device_time(one) for one in device.working_clients.values())
+        asked = sum(
+            min(one.spec.intensity * self._device_time(one), one.thread_part) for one in device.working_clients.values()
+        )
         return rate if asked <= 1.0 else rate * (1.0 - self.costs.interference) / asked
+
+    def _max_speed(self, client: SimClient) -> float:
+        """Return the client's rate without other work on the device."""
+        return min(client.max_rate, self.spill_speed(client), client.thread_part / client.spec.intensity)
 
     def _device_time(self, client: SimClient) -> float:
         """Return the part of the time for which the client's launches occupy a device, at most the whole."""

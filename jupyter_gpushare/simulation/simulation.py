@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..core.base.device_info import DeviceInfo
 from ..core.base.errors import Refused
 from ..core.interface import events as ev
-from ..core.interface.settings import Settings
+from ..core.interface.settings import PACKED, Settings
 from .entities import (
     EVICT,
     GATE,
@@ -156,6 +156,7 @@ class Simulation(MovingAgent):
         if not uuids or any(device.has_failed for device in client.devices):
             return False
         client.is_waiting_at_gate = False
+        client.thread_part = self._thread_part(client)
         for device in client.devices:
             self.free_capacity.update(device.index, self.workload.need(client.spec), self.now)
         client.allocated = client.spec.memory // len(uuids) * len(uuids)
@@ -163,6 +164,12 @@ class Simulation(MovingAgent):
         if client.allocated:
             self.report_memory(client)
         return True
+
+    def _thread_part(self, client: SimClient) -> float:
+        """Return the part of the device's threads that a process of the client gets at its start (`launch/mps.py`)."""
+        registered = self.scheduler.clients[client.id]
+        has_percentage = self.workload.mps and self.scheduler.settings_of(registered).sharing == PACKED
+        return registered.quota.share or 1.0 if has_percentage else 1.0
 
     def is_alone(self, client: SimClient) -> bool:
         return all(len(device.clients) < 2 for device in self.scheduler.clients[client.id].device_bindings)

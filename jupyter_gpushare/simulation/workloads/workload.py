@@ -98,6 +98,7 @@ class Workload:
     With `overlap`, the next client's memory is restored while the last client's memory is evicted, as in the memory
     mode "swap".
     In "unified", a turn ends when its memory has been evicted.
+    With `mps`, a control daemon of CUDA's Multi-Process Service runs on the host.
     `needs`: the parts of a device that typical clients ask for; None: those of the participants.
     """
 
@@ -106,6 +107,7 @@ class Workload:
     participants: tuple[Participant, ...]
     costs: Costs = field(default_factory=Costs)
     overlap: bool = False
+    mps: bool = False
     needs: tuple[float, ...] | None = None
 
     def need(self, client: Participant) -> float:
