@@ -55,8 +55,6 @@ class Process:
         self.gate, self.opening = rules.CLOSED_GATE, 0
         self.waiting = 0
         self.submissions = 0
-        self.training_steps = 0
-        self._boundary_ns = 0  # when a training step ended last, from the time on that the rule has asked for
         self.polled_bell = ""  # UUID of the device with the bell that the process polls
         self.wake_at = 0
         self._next_client_page: ClientPage | None = None  # page that replaces `client_page` when the process is out
@@ -206,14 +204,6 @@ class Process:
         slot.turn, slot.since_ns, slot.phase = turn.turn, turn.closed_ns, turn.phase
         slot.seen = self._in.now // SECOND_NS
 
-    def end_training_step(self) -> bool:
-        """Count a training step, and return whether the rule must take a step because of its end."""
-        self.training_steps += 1
-        ends_turn = self.now() >= self._out.boundary_from
-        if ends_turn:
-            self._boundary_ns = self.now()
-        return bool(ends_turn)
-
     # --- inputs
 
     def _read_permit(self) -> None:
@@ -245,7 +235,6 @@ class Process:
         given.own_devices = self._own_bits()
         given.submissions, given.waiting = self.submissions, self.waiting
         given.missing_bytes = self.missing_bytes()
-        given.training_steps, given.boundary_ns = self.training_steps, self._boundary_ns
         polls = self._polls_drain or phase == CLOSING
         given.polled = rules.NOT_POLLED if not polls else rules.QUIET if self.is_quiet() else rules.BUSY
         given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()

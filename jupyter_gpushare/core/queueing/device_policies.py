@@ -31,7 +31,6 @@ class DevicePolicies:
         self.host_policy = policy_of(settings)
         self._devices = devices
         self._policies: dict[str, Policy] = {}  # by device
-        self._overrides: Overrides = {}
         self._make_host_policy: Callable[[Settings], Policy] = policy_of
 
     # --- reading
@@ -76,7 +75,7 @@ class DevicePolicies:
             self._set(device, resolved[uuid], policy)
         for earlier, later in successors:
             later.take_over_state(earlier)
-        self.host_settings, self.host_policy, self._overrides = settings, made[0], overrides
+        self.host_settings, self.host_policy = settings, made[0]
 
     def add(self, device: Device) -> None:
         """Give a new device the settings and the policy of the host."""
