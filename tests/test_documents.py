@@ -20,7 +20,7 @@ from .native.test_layering import TREES
 from .support.markdown_blocks import DOCS, ROOT
 
 MARKDOWN = [*sorted(ROOT.glob("*.md")), *(path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts)]
-DOCUMENTS = [*MARKDOWN, *(ROOT / "binder").glob("*.ipynb")]
+DOCUMENTS = [*MARKDOWN, *(ROOT / "native").glob("*/README.md"), *(ROOT / "binder").glob("*.ipynb")]
 SOURCES = {"jupyter_gpushare", "native", "labextension/src", "labextension/ui-tests", "tests"}
 FILE = re.compile(r"[\w*-][\w./*-]*\.(?:py|c|h|def|cu|ptx|ts|tsx|mjs|css|md|yaml|yml|toml|json|ipynb|conf|service)")
 FOLDER = re.compile(r"[\w*-][\w./*-]*/")
@@ -35,23 +35,37 @@ BLOCK = re.compile(r"^ *```(?P<language>\w+)\n(?P<text>.*?)^ *```$", re.S | re.M
 GENERATED = runpy.run_path(str(DOCS / "generate.py"))["PAGES"]
 
 
+def included(document: Path) -> Path | None:
+    """Return the file that is the whole text of a document."""
+    found = re.match(r"```{include} (\S+)", document.read_text())
+    return (document.parent / found[1]).resolve() if found else None
+
+
+# Documents of the site that `make docs` builds.
+ON_SITE = {included(path) or path for path in MARKDOWN if DOCS in path.parents}
+
+
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
 def anchors(document: Path) -> set[str]:
     """Return the anchors that GitHub and Sphinx give to the headings of a document."""
-    headings = re.findall(r"^#+ (.*)", re.sub(r"^ *```.*?^ *```$", "", document.read_text(), flags=re.S | re.M), re.M)
+    text = (included(document) or document).read_text()
+    headings = re.findall(r"^#+ (.*)", re.sub(r"^ *```.*?^ *```$", "", text, flags=re.S | re.M), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken(document: Path, text: str) -> Iterator[str]:
-    """Yield the links in `text`, relative to `document`, that lead to no file or to no heading."""
+    """Yield the links in `text`, relative to `document`, that lead to no file, to no heading or out of the site."""
     links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"", text)
     for link in links:
         path, _, anchor = link.partition("#")
         target = document.parent / path if path else document
-        if not link.startswith("https:") and not (target.exists() and (not anchor or anchor in anchors(target))):
+        if link.startswith("https:"):
+            continue
+        is_outside = document in ON_SITE and target != document and DOCS not in target.resolve().parents
+        if is_outside or not target.exists() or (anchor and anchor not in anchors(target)):
             yield link
 
 
@@ -63,6 +77,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 def test_broken_links_are_found() -> None:
     text = '[a](no.md) [b](#no) [c](SECURITY.md#no) [d](SECURITY.md#not-promised) <img src="no.png">'
     assert list(broken(ROOT / "README.md", text)) == ["no.md", "#no", "SECURITY.md#no", "no.png"]
+    assert list(broken(DOCS / "index.md", "[a](glossary.md) [b](../README.md)")) == ["../README.md"]
 
 
 def test_audited_actions_are_documented() -> None:
