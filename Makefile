@@ -151,7 +151,7 @@ NIGHTLY := --hypothesis-profile=default --timeout=3600
 
 nightly: $(VENV)/.hub env
 	@status=0; \
-	$(MAKE) --no-print-directory --keep-going --jobs=1 $(PARTS_OF_LINT) jest ui sanitize || status=$$?; \
+	$(MAKE) --no-print-directory --keep-going --jobs=1 $(PARTS_OF_LINT) docs jest ui sanitize || status=$$?; \
 	$(MAKE) --no-print-directory pytest GPUSHARE_TEST_TIER=nightly ARGS='$(NIGHTLY)' || status=$$?; \
 	$(MAKE) --no-print-directory suites || status=$$?; \
 	$(MAKE) --no-print-directory test-frameworks GPUSHARE_TEST_TIER=nightly ARGS='$(NIGHTLY)' || status=$$?; \
