@@ -12,6 +12,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
+from ..coordinator.test_metrics_server import http, samples
 from ..support.polling import wait_until
 from .notebook_client import Notebook
 from .system_host import MIB, SystemHost, stop_all
@@ -21,6 +22,8 @@ SUSPENDED = "no turn: it is suspended"
 OTHER_COORDINATOR = "no turn: a client of another coordinator has its device"
 TAKEOVER = "no turn: its memory does not fit beside that of an online client, which would lose too much time"
 PACKING = r"no turn beside {}: together they did ([\d.]+) % less work than in turns"
+ADAPTIVE = r"at most [\d,]+ blocks?/s: the speed of online is kept \([\d.]+ % slower than alone\)"
+OTHERS_WAIT = "at most 20 ms of work queued: other clients wait, or run beside it"
 SIZE = 160 * MIB  # of 256 MiB
 FILL = f"array = cuda.alloc({SIZE})[1]; check(cuda.cuMemsetD8_v2(c_uint64(array), 1, c_size_t({SIZE})))"
 LAUNCH = 0.002  # seconds
@@ -155,3 +158,24 @@ def test_an_offline_program_has_the_reason_while_the_rate_of_an_online_one_is_me
     assert began - 1 <= limit["since"] <= time.time() + 1
     assert client["limit_text"].endswith("/s: the speed of online without other clients is measured first")
     stop_all(offline, online)
+
+
+def test_an_offline_notebook_has_its_rate_and_the_loss_of_the_online_program(
+    host: SystemHost, start: Callable[..., Notebook]
+) -> None:
+    """The metrics have the same figures as `status` and `%gpushare why`."""
+    metrics = f"{host.folder}/m.sock"
+    host.start_coordinator(f"--GpuShare.metrics=unix:{metrics}")
+    notebook, online = start(), host.program("online", "service=online")
+    notebook.run("%gpushare class=offline")
+    online.busy(launch=LAUNCH, sync_every=1, period=3 * LAUNCH)
+    notebook.run(START_WORK)
+    wait_until_shown(host, notebook, ADAPTIVE)
+    assert host.clients()["online"]["limit_text"] == OTHERS_WAIT
+    exported = samples(http(metrics)[1])
+    assert exported["gpushare_limit", notebook.client_id, "adaptive", "blocks"] > 0
+    assert exported["gpushare_limited_since_timestamp_seconds", notebook.client_id, "adaptive"] <= time.time() + 1
+    assert 0 <= exported["gpushare_online_loss_ratio", notebook.client_id] < 1
+    online.stop()
+    online.signal_end()
+    wait_until(lambda: "is limited" not in notebook.run("%gpushare why"))
