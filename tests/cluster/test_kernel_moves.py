@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import base64
 import fcntl
 import json
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.cluster import kernel_records
 from jupyter_gpushare.cluster.channel.messages import (
     AwaitMove,
     AwaitVariables,
@@ -30,9 +32,11 @@ from jupyter_gpushare.cluster.channel.messages import (
     Running,
     SetMove,
     Signal,
+    Start,
     TakeVariables,
 )
 from jupyter_gpushare.cluster.kernel_move import KernelMove
+from jupyter_gpushare.cluster.kernel_records import KernelRecord
 from jupyter_gpushare.cluster.node import keeper
 from jupyter_gpushare.cluster.node.kernel_folder import KernelFolder
 from jupyter_gpushare.cluster.remote_kernel import RemoteKernel
@@ -232,12 +236,19 @@ def test_only_a_confirmed_kernel_lives_long_without_a_server(tmp_path: Path, mon
 
 
 class Saved(RemoteKernel):
-    """Old kernel of a move, whose variables are at hand."""
+    """Kernel of a move with variables at hand, which accepts all requests and never ends."""
+
+    def adopt(self) -> None:
+        pass
 
     def request(self, message: Request) -> Future[Any]:
         answer: Future[Any] = Future()
         if isinstance(message, TakeVariables):
             answer.set_result({"data": base64.b64encode(bytes(message.max_bytes)).decode()})
+        elif isinstance(message, Start):
+            answer.set_result({"kernel": "k1", "pid": 1, "ports": {}})
+        elif isinstance(message, AwaitVariables):
+            answer.set_result({"number": 0, "failed": {}, "error": ""})
         else:
             answer.set_result([])
         return answer
@@ -278,3 +289,43 @@ def test_a_move_that_gets_no_turn_in_time_is_refused(node: Node, caplog: pytest.
     KernelMove(move, old, new, **functions, seconds=0.5, log=logging.getLogger()).begin()
     sentence = "the variables have not arrived within 0.5 s (c.GpuShareCluster.start_timeout)"
     wait_until(lambda: f"kernel k1 does not move to n2: {sentence}" in caplog.text, WAIT)
+
+
+def test_a_move_that_ends_after_its_server_counts(state: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The next server adopts the new kernel by the record."""
+    loop = asyncio.new_event_loop()
+    switched = threading.Event()
+
+    def restart() -> None:
+        switched.set()
+        loop.call_soon_threadsafe(print)
+
+    loop.close()
+    old, new = (Saved("k1", lambda: None) for _ in range(2))  # type: ignore[arg-type,return-value]
+    made = start_request()
+    record = KernelRecord(
+        kernel="k1",
+        kernel_name="remote",
+        node="n2",
+        pid=1,
+        connection=made.connection,
+        client="k1",
+        token="0" * 32,
+        quota="",
+        session="",
+    )
+    move = KernelMove(
+        Move(id=FIRST, node="n2", size=0),
+        old,
+        new,
+        request=lambda: made,
+        record=lambda *_: record,
+        is_ending=lambda: False,
+        switched=restart,
+        seconds=WAIT,
+        log=logging.getLogger(),
+    )
+    move.begin()
+    assert switched.wait(WAIT)
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name == "gpushare-move-n2"])
+    assert kernel_records.load("k1") == record and not caplog.records

@@ -159,7 +159,7 @@ def slow_node(folder: Path, **settings: Any) -> Config:
 
 def end_late_kernel(folder: Path) -> None:
     """Let the agent start, and wait until the kernel `late` has started and has ended."""
-    (connection,) = CONNECTIONS.present()
+    (connection,) = wait_until(CONNECTIONS.present, WAIT)
     wait_until(lambda: connection._pending, WAIT)  # the start
     (folder / "n1" / "go").touch()
     after_start = SetMove(kernel="late", move="0" * 16, state="withdrawn")  # without an effect
@@ -184,6 +184,30 @@ async def test_a_kernel_whose_start_is_cancelled_ends(
     start.cancel()
     with pytest.raises(asyncio.CancelledError):
         await start
+    await asyncio.to_thread(end_late_kernel, tmp_path)
+
+
+async def test_a_kernel_whose_start_is_cancelled_twice_ends(
+    start_notebook: Callable[..., RemoteNotebook], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server sends its request only after both cancellations."""
+    connect, begun, goes_on = CONNECTIONS.connection, threading.Event(), threading.Event()
+
+    def connect_late(*arguments: Any) -> NodeConnection:
+        begun.set()
+        assert goes_on.wait(WAIT)
+        return connect(*arguments)
+
+    monkeypatch.setattr(CONNECTIONS, "connection", connect_late)
+    manager = AsyncKernelManager(kernel_name="remote", config=slow_node(tmp_path))
+    start = asyncio.ensure_future(manager.start_kernel(kernel_id="late"))
+    assert await asyncio.to_thread(begun.wait, WAIT)
+    start.cancel()
+    await asyncio.sleep(0)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    goes_on.set()
     await asyncio.to_thread(end_late_kernel, tmp_path)
 
 

@@ -79,6 +79,14 @@ async def test_a_start_whose_server_ends_meanwhile_leaves_no_kernel(
     assert kernel_folder.all_kernels() == [] and answers == []
 
 
+async def test_a_signal_before_the_end_of_the_agent_reaches_the_kernel(state: Path) -> None:
+    pid = start_kernel(start_request()).pid
+    agent = NodeAgent(lambda _: None)
+    agent.handle(msgspec.json.encode(Signal(kernel="k1", number=signal.SIGKILL)))
+    await agent.close()
+    await asyncio.to_thread(wait_until, lambda: not is_alive(pid))
+
+
 def test_a_kernel_has_the_folder_the_variables_and_the_client(node: Node, tmp_path: Path) -> None:
     program = (
         "import os; print(os.getcwd(), os.environ['WORD'], os.environ['GPUSHARE_CLIENT'], os.environ['LD_PRELOAD'])"

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.cluster.node.keeper import write_file
+
 from ..support.polling import wait_until
 from .conftest import NODES, WAIT, JupyterServer, separate_nodes
 from .test_lost_nodes import Page, node_of
@@ -70,6 +72,14 @@ class Moving:
 
     def files(self, node: str) -> list[Path]:
         return list(self.server.folder.glob(f"{node}/state/gpushare/*/kernels/{self.kernel}/*"))
+
+    def lock_move(self) -> None:
+        """Lock the move on both nodes, as the server does with its last requests before it saves the record."""
+        renamed = {"move": "locked", "unconfirmed": "confirmed"}
+        for path in [*self.files(self.here), *self.files(self.there)]:
+            before, dash, move = path.name.partition("-")
+            if before in renamed:
+                path.rename(path.with_name(renamed[before] + dash + move))
 
     async def has_no_files(self, node: str) -> None:
         await asyncio.to_thread(wait_until, lambda: not self.files(node), WAIT)
@@ -276,6 +286,21 @@ async def test_a_kernel_that_dies_while_it_loads_leaves_the_old_one(moving: Movi
     await moving.has_no_files(moving.there)
 
 
+async def test_a_locked_move_whose_server_has_broken_it_off_is_withdrawn(moving: Moving) -> None:
+    await moving.value("1", code="x = 41")
+    here = moving.files(moving.here)[0].parent
+    there = Path(str(here).replace(f"/{moving.here}/", f"/{moving.there}/"))
+    move = "0" * 16
+    there.mkdir(parents=True, mode=0o700)
+    (there / f"variables-{move}").touch()
+    write_file(str(here / f"locked-{move}"), {"id": move, "node": moving.there, "size": 0})
+    await moving.has_no_files(moving.there)
+    await asyncio.to_thread(wait_until, (here / f"answer-{move}").exists, WAIT)
+    answer = json.loads((here / f"answer-{move}").read_text())
+    assert answer == {"state": "refused", "reason": f"{moving.there}: a Jupyter server has broken off the move"}
+    assert await moving.value("x") == "41" and node_of(moving.kernel) == moving.here
+
+
 @pytest.mark.parametrize("is_restart", [True, False])
 async def test_a_restart_or_an_end_goes_before_a_move(moving: Moving, tmp_path: Path, is_restart: bool) -> None:
     move = await moving.begin_slow_move(tmp_path)
@@ -291,11 +316,15 @@ async def test_a_restart_or_an_end_goes_before_a_move(moving: Moving, tmp_path: 
         assert node_of(moving.kernel) == moving.here
 
 
+@pytest.mark.parametrize("is_locked", [False, True])
 async def test_a_server_that_is_killed_meanwhile_leaves_the_old_kernel(
-    moving_on_own_server: Moving, start: Callable[..., JupyterServer], tmp_path: Path
+    moving_on_own_server: Moving, start: Callable[..., JupyterServer], tmp_path: Path, is_locked: bool
 ) -> None:
+    """Without a server, a new kernel whose move is locked goes on until its orphan timeout."""
     moving = moving_on_own_server
     move = await moving.begin_slow_move(tmp_path)
+    if is_locked:
+        moving.lock_move()
     await asyncio.to_thread(moving.server.kill)
     await moving.end(move)
     await moving.replace_server(await asyncio.to_thread(start))

@@ -342,6 +342,27 @@ async def test_the_end_of_the_server_fails_the_waiting_starts(kernels: Kernels) 
             START_QUEUE.open()
 
 
+def test_a_start_whose_event_loop_has_been_closed_hinders_no_end() -> None:
+    queue, loop = StartQueue(), asyncio.new_event_loop()
+
+    async def attempt() -> None:
+        raise NodeError("the node has no room", "no_room")
+
+    async def look(_: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+    async def begin() -> None:
+        loop.create_task(queue.wait(WaitingStart("a", "", "", ["n1"]), attempt, look, WAIT))
+        while not queue.records():
+            await asyncio.sleep(0)
+
+    loop.set_exception_handler(lambda *_: None)  # which gets asyncio's warnings about the tasks
+    loop.run_until_complete(begin())
+    loop.close()
+    assert queue.cancel("a", "the kernel ends")
+    queue.close()
+
+
 async def test_other_refusals_fail_at_once(kernels: Kernels) -> None:
     async with kernels:
         await kernels.start("a", node="n1")
