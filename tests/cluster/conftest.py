@@ -143,6 +143,13 @@ class RemoteNotebook:
         assert found["status"] == "ok", found
         return json.loads(ast.literal_eval(found["data"]["text/plain"]))
 
+    def use_gpu(self) -> None:
+        """Run a cell on the GPU, and assert its result."""
+        code = "from jupyter_gpushare.demo.gpu import Gpu; gpu = Gpu(); one, two = gpu.full(64, 1.0), gpu.full(64, 2.0)"
+        reply = self.run(f"{code}; gpu.axpy(two, one, 3.0)")
+        assert reply["status"] == "ok", reply
+        assert self.value("two.wrong(5.0)") == 0
+
     def interrupt_an_endless_cell(self) -> None:
         """Run a cell without an end, interrupt the kernel, and assert that the cell ends by the interrupt."""
         code = "import time; print('begun', flush=True); time.sleep(600)"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from jupyter_gpushare.cluster.node import kernel_folder
 
 from .conftest import RemoteNotebook
+from .packets import recorded_packets
 
 SECRET_CELL = "'a text that only the two ends may read' * 100"
 NOBODY = 65534
@@ -22,29 +21,8 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
 @pytest.fixture
 def recording() -> Iterator[Callable[[], bytes]]:
-    """Record all packets of the loopback interface, and provide a function that returns them."""
-    try:
-        raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-        raw.bind(("lo", 0))
-    except OSError as error:
-        pytest.skip(f"no packets can be recorded: {error}")
-    packets: list[bytes] = []
-    is_over = threading.Event()
-    raw.settimeout(0.1)
-
-    def record() -> None:
-        while not is_over.is_set():
-            try:
-                packets.append(raw.recv(1 << 17))
-            except TimeoutError:
-                continue
-
-    thread = threading.Thread(target=record)
-    thread.start()
-    yield lambda: b"".join(packets)
-    is_over.set()
-    thread.join()
-    raw.close()
+    with recorded_packets() as packets:
+        yield packets
 
 
 @pytest.mark.parametrize("encryption", ["required", "off"])

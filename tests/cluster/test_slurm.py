@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,9 +14,14 @@ from jupyter_gpushare.cluster.channel.messages import Coordinator, NodeError, Ru
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 from jupyter_gpushare.demo.slurm_cluster import NODES, SlurmCluster, missing_programs
 
+from ..support import tier
 from .conftest import WAIT, RemoteNotebook
+from .packets import recorded_packets
 
 Start = Callable[..., RemoteNotebook]
+KILLS = tier.strength(1, 5)  # of one test
+TESTS_OF_KILLS = tier.strength(1, 10)
+INTERRUPT_SECONDS = tier.strength(WAIT, 5.0)
 pytestmark = [
     pytest.mark.skipif(bool(missing_programs()), reason=f"needs {', '.join(missing_programs())}"),
     pytest.mark.xdist_group("slurm"),
@@ -47,9 +53,10 @@ def clients_of(notebook: RemoteNotebook) -> list[str]:
     return [one["id"] for one in connection.request(Coordinator(message={"type": "status"})).result(WAIT)["clients"]]
 
 
-def test_a_kernel_on_each_node_has_the_coordinator_of_its_node(start: Start, slurm: SlurmCluster) -> None:
+def test_a_kernel_on_each_node_uses_the_gpu_of_its_node(start: Start, slurm: SlurmCluster) -> None:
     notebooks = {node: start(node) for node in NODES}
     for node, notebook in notebooks.items():
+        notebook.use_gpu()
         state = notebook.value("__import__('os').environ['XDG_STATE_HOME']")
         assert state == f"{slurm.folder}/{node}/state"
         assert clients_of(notebook) == [notebook.manager.kernel_id]
@@ -59,16 +66,45 @@ def test_a_kernel_on_each_node_has_the_coordinator_of_its_node(start: Start, slu
         assert connection.request(Running()).result(WAIT) == []
 
 
-def test_variables_outlive_the_daemons_of_slurm_and_the_agents(start: Start, slurm: SlurmCluster) -> None:
+@pytest.mark.parametrize("first", [KILLS * number for number in range(TESTS_OF_KILLS)])
+def test_variables_outlive_the_daemons_of_slurm(start: Start, slurm: SlurmCluster, first: int) -> None:
+    notebook = start(NODES[0])
+    numbers = range(first, first + KILLS)
+    for number in numbers:
+        notebook.run(f"x_{number} = {number}")
+        slurm.kill_daemons()
+        for _ in range(2):  # without the daemons, and with the next ones
+            began = time.monotonic()
+            notebook.interrupt_an_endless_cell()
+            assert time.monotonic() < began + INTERRUPT_SECONDS
+            slurm.start_daemons()
+    assert notebook.value(f"[{', '.join(f'x_{number}' for number in numbers)}]") == list(numbers)
+
+
+def test_a_kernel_without_daemons_and_agents_has_the_next_ones(start: Start, slurm: SlurmCluster) -> None:
     notebook = start(NODES[0])
     notebook.run("x = 41")
     slurm.kill_daemons()
-    assert notebook.value("x + 1") == 42
     for connection in CONNECTIONS.present():
         connection.close()
+    assert notebook.value("x + 1") == 42
     slurm.start_daemons()
+    assert clients_of(notebook) == [notebook.manager.kernel_id]  # once Slurm has started an agent
     notebook.interrupt_an_endless_cell()
     assert notebook.value("x + 1") == 42
+
+
+def test_a_recording_of_slurm_has_neither_cells_nor_keys(start: Start) -> None:
+    with recorded_packets() as recording:
+        notebook = start(NODES[0])
+        notebook.run("'a text that only the two ends may read' * 100")
+        info = notebook.manager.get_connection_info()
+        token = notebook.value("__import__('os').environ['GPUSHARE_TOKEN']")
+        notebook.manager.shutdown_kernel(now=True)
+        recorded = recording()
+    assert b"gpushare-node" in recorded, "srun sends the streams of the node agent in plain text"
+    for secret in (b"only the two ends may read", info["key"], info["curve_secretkey"].encode(), token.encode()):
+        assert secret not in recorded
 
 
 def test_an_unknown_node_gives_slurms_own_error(start: Start) -> None:
