@@ -40,7 +40,7 @@ class RayCluster:
     def start_node(self, node: str) -> None:
         """Start the processes of a node, and wait until the node belongs to the cluster."""
         own = self.folder / node
-        for name in ("state", "run", "locks", "devices"):
+        for name in ("state", "run", "locks"):
             (own / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         env = {
             **os.environ,
@@ -48,6 +48,7 @@ class RayCluster:
             "XDG_RUNTIME_DIR": str(own / "run"),
             "GPUSHARE_LOCK_DIR": str(own / "locks"),
             "GPUSHARE_SIM_STATE": str(own / "devices"),
+            "GPUSHARE_SIMULATE": "1",
         }
         env.pop("RAY_ADDRESS", None)
         place = [f"--address={self.address}"] if self.address else ["--head", "--port=0", "--include-dashboard=false"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,11 +18,17 @@ from jupyter_gpushare.cluster.channel.messages import Coordinator, NodeError, Ru
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 
 from ..support.polling import wait_until
-from .conftest import WAIT, RemoteNotebook
+from ..support.tier import strength
+from .conftest import WAIT, JupyterServer, RemoteNotebook
 from .ray_cluster import IS_INSTALLED, NODES, RayCluster
+from .test_server_restarts import value
 
 Start = Callable[..., RemoteNotebook]
 HEAD, OTHER = NODES
+KILLS = strength(1, 5)  # of one test
+TESTS_OF_KILLS = strength(1, 10)
+INTERRUPT_SECONDS = strength(WAIT, 5.0)  # after the kill, or after the return of the raylet
+AFTER_THE_HEAD_SECONDS = 120.0
 pytestmark = [
     pytest.mark.skipif(not IS_INSTALLED, reason="needs Ray: pip install -e '.[ray]'"),
     pytest.mark.xdist_group("ray"),
@@ -56,9 +65,10 @@ def kill_bridges() -> None:
         wait_until(lambda connection=connection: connection.failure)
 
 
-def test_a_kernel_on_each_node_has_the_coordinator_of_its_node(start: Start, cluster: RayCluster) -> None:
+def test_a_kernel_on_each_node_uses_the_gpu_of_its_node(start: Start, cluster: RayCluster) -> None:
     notebooks = {node: start(node) for node in NODES}
     for node, notebook in notebooks.items():
+        notebook.use_gpu()
         assert notebook.value("__import__('os').environ['XDG_STATE_HOME']") == f"{cluster.folder}/{node}/state"
         status = request(notebook, Coordinator(message={"type": "status"}))
         assert [client["id"] for client in status["clients"]] == [notebook.manager.kernel_id]  # type: ignore[index]
@@ -81,20 +91,53 @@ def test_a_kernel_has_the_environment_and_priorities_of_the_raylet(start: Start,
     notebook.interrupt_an_endless_cell()
 
 
+@pytest.mark.parametrize("first", [KILLS * number for number in range(TESTS_OF_KILLS)])
 @pytest.mark.parametrize("killed", ["bridge", "worker", "raylet"])
-def test_variables_outlive_the_parts_of_ray(start: Start, cluster: RayCluster, killed: str) -> None:
+def test_variables_outlive_the_parts_of_ray(start: Start, cluster: RayCluster, killed: str, first: int) -> None:
     notebook = start(OTHER)
-    notebook.run("x = 41")
-    if killed == "bridge":
-        kill_bridges()
-    elif killed == "worker":
-        cluster.kill_workers(OTHER)
-    else:
-        cluster.kill_node(OTHER)
-        assert notebook.value("x + 1") == 42
-        cluster.start_node(OTHER)
-    notebook.interrupt_an_endless_cell()
-    assert notebook.value("x + 1") == 42
+    for number in range(first, first + KILLS):
+        notebook.run(f"x_{number} = {number}")
+        if killed == "bridge":
+            kill_bridges()
+        elif killed == "worker":
+            cluster.kill_workers(OTHER)
+        else:
+            cluster.kill_node(OTHER)
+            assert notebook.value(f"x_{number}") == number
+            cluster.start_node(OTHER)
+        began = time.monotonic()
+        assert len(request(notebook, Running())) == 1  # type: ignore[arg-type]  # by the next node agent
+        notebook.interrupt_an_endless_cell()
+        assert time.monotonic() < began + INTERRUPT_SECONDS
+    numbers = range(first, first + KILLS)
+    assert notebook.value(f"[{', '.join(f'x_{number}' for number in numbers)}]") == list(numbers)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+def test_a_server_and_its_kernels_outlive_the_head(
+    start_server: Callable[..., JupyterServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray ends the processes that have connected to a cluster about a minute after the end of its head."""
+    folder = Path(tempfile.mkdtemp(prefix="gs-"))
+    cluster = RayCluster(folder)
+    try:
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        server = start_server(engine="ray", nodes=[OTHER], addresses={OTHER: "127.0.0.1"})
+        kernels = [server.request("POST", "kernels", {"name": name})["id"] for name in ("remote", "python3")]
+        for kernel in kernels:
+            assert value(tmp_path / "runtime", kernel, "globals().setdefault('x', 41)") == "41"
+        cluster.kill_node(HEAD)
+        end = time.monotonic() + AFTER_THE_HEAD_SECONDS
+        while time.monotonic() < end:
+            assert server.process.poll() is None, server.log.read_text()
+            assert {kernel["id"] for kernel in server.request("GET", "kernels")} == set(kernels)
+            time.sleep(1.0)
+        for kernel in kernels:
+            assert value(tmp_path / "runtime", kernel, "x + 1") == "42"
+    finally:
+        cluster.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_node_has_a_name_an_address_and_an_id(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
