@@ -189,6 +189,8 @@ export interface IClient {
   readonly host_pageable: number;
   readonly gpu_seconds: number;
   readonly wait_seconds: number;
+  /** Number of turns that have begun. */
+  readonly turn_count: number;
   /** Position in the queue, counted from 1. */
   readonly queue_position: number | null;
   readonly expected_wait: number | null;

@@ -99,6 +99,7 @@ export function client(changes: Partial<IClient> = {}): IClient {
     host_pageable: 0,
     gpu_seconds: 12,
     wait_seconds: 30,
+    turn_count: 0,
     queue_position: null,
     expected_wait: null,
     wait_reason: '',

@@ -13,6 +13,7 @@ describe('the end of a long wait', () => {
     given = new Given();
     ends = [];
     minSeconds = 60;
+    turns = 0;
     isInSight = false;
     given.sharing.watch();
     const waits = given.own(
@@ -27,10 +28,13 @@ describe('the end of a long wait', () => {
 
   afterEach(() => given.dispose());
 
+  let turns: number;
+
   const wait = async (seconds: number) => {
-    await given.show({ phase: 'waiting', wait_seconds: 0 });
+    await given.show({ phase: 'waiting', wait_seconds: 0, turn_count: turns });
     await pass(seconds);
-    await given.show({ phase: 'running', wait_seconds: 0 });
+    turns++;
+    await given.show({ phase: 'running', wait_seconds: 0, turn_count: turns });
   };
 
   it('is reported if the wait was long, and only then', async () => {
@@ -71,9 +75,28 @@ describe('the end of a long wait', () => {
     given.visibility.set(true);
     await pass(300);
     given.visibility.set(false);
-    await given.show({ phase: 'idle', wait_seconds: 95 });
+    await given.show({ phase: 'idle', wait_seconds: 95, turn_count: 1 });
     expect(ends).toHaveLength(1);
     expect(ends[0]).toMatchObject({ seconds: 90 });
+  });
+
+  it.each(['idle', 'running'])(
+    'is not reported for an interrupted wait of a kernel that is %s',
+    async phase => {
+      await given.show({ phase: 'waiting', wait_seconds: 0, turn_count: 3 });
+      await pass(100);
+      await given.show({ phase: 'idle', wait_seconds: 100, turn_count: 3 });
+      await given.show({ phase, wait_seconds: 100, turn_count: 4 });
+      expect(ends).toEqual([]);
+    }
+  );
+
+  it('is not reported for a kernel that has restarted', async () => {
+    await given.show({ phase: 'waiting', wait_seconds: 90, turn_count: 3 });
+    await pass(100);
+    await given.clients([]);
+    await given.show({ phase: 'running', wait_seconds: 0, turn_count: 1 });
+    expect(ends).toEqual([]);
   });
 
   it('is not reported for a client that was suspended', async () => {

@@ -16,7 +16,10 @@ export class LongWaitNotifier<T> extends Disposable {
     _options.visibility.changed.connect(this._onVisibility, this);
   }
 
-  /** Emitted when a long wait has ended, once for each run of a cell. */
+  /**
+   * Emitted when a long wait has ended with a turn, once for each run of a
+   * cell.
+   */
   readonly ended = new Signal<this, LongWaitNotifier.IEnd>(this);
 
   private _check(): void {
@@ -44,11 +47,12 @@ export class LongWaitNotifier<T> extends Disposable {
     // While the page was hidden, only the coordinator has measured the wait.
     const counted = client.wait_seconds - wait.client.wait_seconds;
     const seconds = counted > 0 ? counted : clock() - wait.at;
-    const isSuspended = client.phase === 'suspended';
+    // An interrupt, a suspension or a restart of the kernel ends a wait as well.
+    const hasHadTurn = client.turn_count > wait.client.turn_count;
     if (
       minSeconds > 0 &&
       seconds >= minSeconds &&
-      !isSuspended &&
+      hasHadTurn &&
       (wait.wasHidden || !this._options.isInSight()) &&
       wait.cell !== this._reported
     ) {
