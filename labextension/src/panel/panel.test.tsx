@@ -312,6 +312,24 @@ describe('the side panel', () => {
     await waitUntil(() => given.find('[data-dimmed=false]') !== null);
   });
 
+  it('shows the last snapshot in an outage, also one that came while hidden', async () => {
+    await given.shows(busy(), 'Test GPU');
+    given.panel.hide();
+    given.sharing.watch(); // as an open notebook does
+    given.api.socket.sendSnapshot(busy({ name: 'Another GPU' }));
+    given.api.socket.send({
+      type: 'unavailable',
+      reason: 'unreachable',
+      message: 'The coordinator was stopped.'
+    });
+    given.panel.show();
+    await waitUntil(() =>
+      given.text().includes('The coordinator was stopped.')
+    );
+    expect(given.text()).toContain('Another GPU');
+    expect(given.text()).not.toContain('Test GPU');
+  });
+
   it('reports a server without GPUs, without clients, and without the extension', async () => {
     await given.shows(
       status([], []),

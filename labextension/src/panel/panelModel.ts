@@ -82,6 +82,7 @@ export class PanelModel extends Disposable {
     if (isActive) {
       this._watches = [sharing.watch(), history.watch()];
       this._timer = setInterval(() => this._refresh(), TICK_MS);
+      this._view = EMPTY_VIEW; // the last view may be much older than the last snapshot
       this._onSettings();
       this._refresh();
     }
