@@ -90,6 +90,27 @@ describe('the commands', () => {
     expect(notified).toEqual([]);
   });
 
+  it('show the whole of a text that a notification cuts', async () => {
+    await show({});
+    const refusal = `memory=1GiB is too little: ${'because, '.repeat(20)}end.`;
+    api.refusal = new ApiError(refusal, 409, 'conflict');
+    await commands.execute(CommandIDs.suspend);
+    const [{ options }] = Notification.manager.notifications;
+    const [all] = options.actions!;
+    expect(all.label).toBe('Show All');
+    all.callback({} as MouseEvent);
+    await waitUntil(() => dialog()?.textContent?.includes(refusal));
+    accept();
+    await waitUntil(() => dialog() === null);
+
+    api.refusal = new ApiError('short', 409, 'conflict');
+    await commands.execute(CommandIDs.suspend);
+    const last = Notification.manager.notifications.find(
+      ({ message }) => message === 'short'
+    )!;
+    expect(last.options.actions).toEqual([]);
+  });
+
   it('give the reason why no action is possible', async () => {
     await show({ may_change: false });
     expect(commands.isEnabled(CommandIDs.changeQuota)).toBe(false);

@@ -1,9 +1,10 @@
 /** Actions on a client or the coordinator, with their dialogs and messages. */
 
-import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';
 
 import type { IClient, IConfig, QuotaChanges } from '../base/protocol';
+import { notify } from '../base/notify';
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
 import type { Action, IApi } from '../server/api';
@@ -206,11 +207,11 @@ export class Actions {
   }
 
   private _report(text: string): void {
-    Notification.success(text, { autoClose: SUCCESS_MS });
+    notify('success', text, SUCCESS_MS);
   }
 
   private _fail(error: unknown): false {
-    Notification.error((error as Error).message, { autoClose: FAILURE_MS });
+    notify('error', (error as Error).message, FAILURE_MS);
     return false;
   }
 }

@@ -1,11 +1,12 @@
 /** Command that opens the notebook or console of a client. */
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Notification, type ISessionContext } from '@jupyterlab/apputils';
+import type { ISessionContext } from '@jupyterlab/apputils';
 import type { IConsoleTracker } from '@jupyterlab/console';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 
 import { CommandIDs, type IClientArgs } from '../base/commands';
+import { notify } from '../base/notify';
 import { trans } from '../base/trans';
 import { findSession } from '../server/kernelClients';
 import type { IGpuSharing } from '../tokens';
@@ -15,6 +16,8 @@ import type { IGpuSharing } from '../tokens';
  */
 const OPEN_NOTEBOOK = 'docmanager:open';
 const OPEN_CONSOLE = 'console:open';
+
+const NOTIFICATION_MS = 5000;
 
 /** Add the command that opens a client's notebook or console. */
 export function addOpenDocument(
@@ -51,11 +54,12 @@ export function addOpenDocument(
           )
       );
       if (session === null) {
-        Notification.info(
+        notify(
+          'info',
           trans.__(
             'No notebook or console of this server belongs to the client.'
           ),
-          { autoClose: 5000 }
+          NOTIFICATION_MS
         );
         return;
       }

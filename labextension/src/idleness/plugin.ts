@@ -6,6 +6,7 @@ import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 
 import { CommandIDs } from '../base/commands';
+import { notify } from '../base/notify';
 import { trans } from '../base/trans';
 import { IGpuSharing } from '../tokens';
 import { IdleNotifications, notificationText } from './idleNotifications';
@@ -37,19 +38,18 @@ export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
       if (!sharing.settings.values.notifyIdle) {
         return;
       }
-      const notification = Notification.info(notificationText(client), {
-        autoClose: false, // The user may return much later.
-        actions: [
-          {
-            label: trans.__('Open Document'),
-            callback: () => {
-              const args = { client: client.id };
-              void app.commands.execute(CommandIDs.openDocument, args);
-            }
-          }
-        ]
-      });
-      shown.set(client.id, notification);
+      const open = {
+        label: trans.__('Open Document'),
+        callback: () => {
+          const args = { client: client.id };
+          void app.commands.execute(CommandIDs.openDocument, args);
+        }
+      };
+      // The notification stays, because the user may return much later.
+      shown.set(
+        client.id,
+        notify('info', notificationText(client), false, [open])
+      );
     });
     notices.cleared.connect((_, client) => dismiss(client));
   }

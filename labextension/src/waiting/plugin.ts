@@ -1,13 +1,13 @@
 /** Plugin that shows the wait below a waiting cell, and notifies of its end. */
 
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { Notification } from '@jupyterlab/apputils';
 import { IConsoleTracker, type ConsolePanel } from '@jupyterlab/console';
 import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
 import { LiveRegion } from '../base/announcement';
 import { CommandIDs } from '../base/commands';
+import { notify } from '../base/notify';
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
 import { displayName } from '../sharing/clientLabels';
@@ -93,8 +93,5 @@ function reportEnd(
     client.phase === 'running'
       ? trans.__('%1 has the GPU now after a wait of %2.', ...parts)
       : trans.__('%1 has had a turn after a wait of %2.', ...parts);
-  Notification.info(text, {
-    autoClose: NOTIFICATION_MS,
-    actions: [{ label: goLabel, callback: go }]
-  });
+  notify('info', text, NOTIFICATION_MS, [{ label: goLabel, callback: go }]);
 }
