@@ -128,6 +128,7 @@ def test_a_configuration_that_a_user_could_change_is_refused(bare_host: Host, wh
         ("c.GpuShare.tenants = {", "never closed"),
         ("c.GpuShare.tenant = {}", "line 2: unknown setting c.GpuShare.tenant; did you mean c.GpuShare.tenants?"),
         ("c.GpuShar.tenants = {}", "line 2: unknown setting c.GpuShar; did you mean c.GpuShare?"),
+        ("c.GpuShare.devices = {'0': {'colour': 'red'}}", "devices: 0: setting 'colour' is unknown: allowed are"),
     ],
 )
 def test_invalid_configuration_ends_the_coordinator(bare_host: Host, line: str, error: str) -> None:
