@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from ..wire import messages
 from ..wire.client import CoordinatorError
 from .kernel_services.kernels import Kernels
-from .supervisor import without_clock_fields
+from .snapshot_times import counted_on, without_clock_fields
 
 _WATCHED_SECONDS = 1.0  # between two requests, while a page shows the nodes
 _UNWATCHED_INTERVALS = 15  # so many times as long without a page
@@ -43,6 +44,7 @@ class NodeSnapshots:
         log: logging.Logger,
     ) -> None:
         self.by_node: dict[str, _Status] = {}
+        self._received_at: dict[str, float] = {}  # by node, in seconds of `monotonic`
         self._messages: dict[str, str] = {}  # why a node has no snapshot
         self._kernels = kernels
         self._starts = starts
@@ -96,13 +98,17 @@ class NodeSnapshots:
         viewers = [snapshot["viewer"] for snapshot in self.by_node.values()]
         viewer = viewers[0] if viewers else {"user": "", "admin": False}
         base = {"devices": [], "clients": [], "config": None, "viewer": viewer} if status is None else status
-        by_node = self.snapshots(status)
+        by_node = {node: self._counted_on(node, snapshot) for node, snapshot in self.snapshots(status).items()}
         merged = {
             part: [{**one, "node": node} for node, snapshot in by_node.items() for one in snapshot[part]]
             for part in ("devices", "clients")
         }
         nodes = [{"name": node, "message": self._message(node)} for node in sorted(self._tasks)]
         return {**base, **merged, "nodes": nodes, "starts": starts}
+
+    def _counted_on(self, node: str, snapshot: _Status) -> _Status:
+        at = self._received_at.get(node)
+        return snapshot if at is None else counted_on(snapshot, monotonic() - at)
 
     def _message(self, node: str) -> str:
         return "" if node in self.by_node else self._messages.get(node, f"The node {node} has not answered yet.")
@@ -160,6 +166,7 @@ class NodeSnapshots:
         before = self.by_node.pop(node, None), self._messages.pop(node, "")
         if status is not None:
             self.by_node[node] = status
+            self._received_at[node] = monotonic()
         if message:
             self._messages[node] = message
         if without_clock_fields((status, message)) != without_clock_fields(before):

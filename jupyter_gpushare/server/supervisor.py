@@ -14,6 +14,7 @@ import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ import msgspec
 from ..wire import messages
 from ..wire.client import AsyncClient, CoordinatorError, Unreachable, ensure_coordinator_async
 from . import liveness
+from .snapshot_times import counted_on, without_clock_fields
 
 # Interval of attempts to connect while listeners wait; an attempt on a Unix socket costs microseconds.
 POLL_SECONDS = 0.5
@@ -32,21 +34,6 @@ MAX_BACKOFF_SECONDS = 30.0
 START_TIMEOUT_SECONDS = 5.0
 _NOT_RUNNING_REASON = "not_running"
 NOT_RUNNING = "No coordinator is running; the first shared kernel starts one."
-
-# Fields that change with the time alone. Frames for such changes would make an idle server look busy to a hub's proxy.
-_CLOCK_FIELDS = {
-    "granted_seconds",
-    "seconds_left",
-    "expected_wait",
-    "hold_seconds_left",
-    "idle_seconds",
-    "evicted_in",
-    "suspended_in",
-    "memory_backing",
-    "max_evicted",
-    "uptime_seconds",
-    "utilisation",
-}
 
 
 async def _do_nothing() -> None:
@@ -90,6 +77,7 @@ class Supervisor:
         `refresh` gets new snapshots of the nodes, for a new listener.
         """
         self.status: dict[str, Any] | None = None
+        self._status_at = 0.0  # in seconds of `monotonic`
         self.frame = ""
         self._address = self._configured = address
         self._argv = argv
@@ -331,7 +319,8 @@ class Supervisor:
         Beside the snapshots of nodes, a coordinator of this host that fails has an entry among the nodes, without a
         name.
         """
-        shown = self._merged(self.status) if self.status is not None or self._outage else None
+        status = counted_on(self.status, monotonic() - self._status_at)
+        shown = self._merged(status) if status is not None or self._outage else None
         if shown is None:
             return self._outage
         if self._outage and self._outage["reason"] != _NOT_RUNNING_REASON:
@@ -339,7 +328,7 @@ class Supervisor:
         return {"type": "snapshot", "status": shown}
 
     def _publish(self, status: dict[str, Any]) -> None:
-        before, self.status = self.status, status
+        before, self.status, self._status_at = self.status, status, monotonic()
         self._outage = {}
         self._changed(before, status)
         self.send_changes()
@@ -354,12 +343,3 @@ class Supervisor:
         self._outage, self.frame = {}, ""
         self._had_clients = False
         self._address = self._configured
-
-
-def without_clock_fields(value: Any) -> Any:
-    """Return a snapshot, or a part of one, without the fields that change with the time alone."""
-    if isinstance(value, dict):
-        return {key: without_clock_fields(item) for key, item in value.items() if key not in _CLOCK_FIELDS}
-    if isinstance(value, (list, tuple)):
-        return [without_clock_fields(item) for item in value]
-    return value

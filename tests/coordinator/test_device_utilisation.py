@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpushare.coordinator.gpu.nvml import Nvml
 from jupyter_gpushare.coordinator.monitoring.device_utilisation import UtilisationSampler
 from jupyter_gpushare.coordinator.views import subscriptions
-from jupyter_gpushare.server import supervisor
+from jupyter_gpushare.server import snapshot_times
 from jupyter_gpushare.wire import messages
 
 from .conftest import CoordinatorProcess, ProcessFactory
@@ -47,7 +47,7 @@ def test_change_of_only_the_utilisation_sends_no_snapshot(coordinator: Coordinat
     busy = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.9}]}
     idle = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.1}]}
     other = {**status, "devices": [{"uuid": "gpu", "grants": [1], "utilisation": 0.1}]}
-    for fields_of in (subscriptions.significant_fields, supervisor.without_clock_fields):
+    for fields_of in (subscriptions.significant_fields, snapshot_times.without_clock_fields):
         assert fields_of(busy) == fields_of(idle) != fields_of(other)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.server.snapshot_times import counted_on
 from jupyter_gpushare.wire import messages
 
 CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
@@ -71,6 +72,33 @@ async def test_first_frame_is_a_new_snapshot(events: Any, coordinator: Any) -> N
         await asyncio.sleep(0.05)
     second = (await (await events())())["status"]["coordinator"]["uptime_seconds"]
     assert second >= now
+
+
+async def test_a_change_of_a_node_keeps_the_times_of_the_host(events: Any, coordinator: Any, extension: Any) -> None:
+    async def uptime() -> float:
+        return float((await coordinator.request(messages.Status()))["coordinator"]["uptime_seconds"])
+
+    await coordinator.start(CLIENT)
+    receive = await events()
+    first = (await receive())["status"]["coordinator"]["uptime_seconds"]
+    while await uptime() < first + 2.0:  # the coordinator sends no snapshot meanwhile
+        await asyncio.sleep(0.05)
+    viewer = {"user": "me", "admin": False}
+    far = {"devices": [], "clients": [{"id": "far"}], "viewer": viewer, "coordinator": {"run": "other"}}
+    extension.nodes.by_node["gpu2"] = far
+    extension.supervisor.send_changes()
+    frame = await receive_until(receive, lambda frame: len(frame["status"]["clients"]) == 2)
+    assert frame["status"]["coordinator"]["uptime_seconds"] >= first + 1.0
+
+
+def test_times_are_counted_on() -> None:
+    progress = {"done": 3, "seconds_left": 60.0}
+    client = {"expected_wait": 3.0, "idle_seconds": None, "evicted_in": 9.5, "wait_seconds": 4.0, "progress": progress}
+    status = {"devices": [{"grants": [{"granted_seconds": 1.5, "seconds_left": None}]}], "clients": [client]}
+    assert counted_on(status, 5.0) == {
+        "devices": [{"grants": [{"granted_seconds": 6.5, "seconds_left": None}]}],
+        "clients": [{**client, "expected_wait": 0.0, "evicted_in": 4.5}],
+    }
 
 
 async def test_reason_of_a_failed_restart_is_shown(
