@@ -53,7 +53,6 @@ class GpuShareApp(ExtensionApp):
         self.gpushare = GpuShare(parent=self)
         self.kernels = Kernels(self.serverapp.kernel_manager)
         events = self.serverapp.event_logger
-        self._event_emitter = EventEmitter(events) if events else None
         root = Path(getattr(self.serverapp.contents_manager, "root_dir", self.serverapp.root_dir))
         self.starts = WaitingStarts(root, lambda: self.supervisor.send_changes())
         self.nodes = NodeSnapshots(
@@ -63,18 +62,6 @@ class GpuShareApp(ExtensionApp):
             lambda: self.supervisor.send_changes(),
             self.log,
         )
-        self.supervisor = Supervisor(
-            self.gpushare.coordinator,
-            argv=self._coordinator_argv,
-            needed=self.kernels.has_shared_kernels,
-            connected=SettingsDrift(self.gpushare, self.log).report,
-            changed=self._on_snapshot,
-            merged=self.nodes.merged,
-            refresh=self.nodes.refresh,
-            log=self.log,
-        )
-        manager = self.serverapp.kernel_manager
-        self.cell_reporter = CellReporter(manager, self.kernels, lambda: self.supervisor.address, self.log)
         self._label_sync = LabelSync(
             self.serverapp.session_manager,
             self.kernels,
@@ -83,6 +70,22 @@ class GpuShareApp(ExtensionApp):
             self.log,
         )
         self._overrun_interrupter = OverrunInterrupter(self.kernels, self.log)
+        self.supervisor = Supervisor(
+            self.gpushare.coordinator,
+            argv=self._coordinator_argv,
+            needed=self.kernels.has_shared_kernels,
+            listeners=[
+                SettingsDrift(self.gpushare, self.log).on_snapshot,
+                self._label_sync.on_snapshot,
+                self._overrun_interrupter.on_snapshot,
+                *([EventEmitter(events).on_snapshot] if events else []),
+            ],
+            merged=self.nodes.merged,
+            refresh=self.nodes.refresh,
+            log=self.log,
+        )
+        manager = self.serverapp.kernel_manager
+        self.cell_reporter = CellReporter(manager, self.kernels, lambda: self.supervisor.address, self.log)
         self._kernel_events = KernelEvents(
             self.kernels,
             self._request_running,
@@ -95,12 +98,6 @@ class GpuShareApp(ExtensionApp):
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
             events.add_listener(schema_id=CONTENTS_ACTIONS, listener=self._label_sync)
         self._unregister: Callable[[], None] | None = metrics.register(self._snapshots)
-
-    def _on_snapshot(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-        self._label_sync.on_snapshot(before, after)
-        self._overrun_interrupter.on_snapshot(after)
-        if self._event_emitter:
-            self._event_emitter.on_snapshot(before, after)
 
     def _snapshots(self) -> dict[str, dict[str, Any]]:
         """Return the last snapshots of this host, under "", and of the nodes."""

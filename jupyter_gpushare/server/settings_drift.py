@@ -25,8 +25,10 @@ class SettingsDrift:
         self._log = log
         self._reported: set[tuple[str, str]] = set()
 
-    def report(self, status: Mapping[str, Any]) -> None:
+    def on_snapshot(self, before: Mapping[str, Any] | None, status: Mapping[str, Any]) -> None:
         """Log each difference once."""
+        if before is not None:
+            return
         for name, configured, running in self._differences(status.get("config") or {}):
             if (name, repr(running)) not in self._reported:
                 self._reported.add((name, repr(running)))

@@ -40,6 +40,9 @@ async def _do_nothing() -> None:
     pass
 
 
+SnapshotListener = Callable[[dict[str, Any] | None, dict[str, Any]], None]
+
+
 class FrameListener:
     """Listener to changes of `Supervisor.frame`, each of which sets `has_new_frame`."""
 
@@ -61,8 +64,7 @@ class Supervisor:
         argv: Callable[[], Sequence[str]],
         needed: Callable[[], bool],
         log: logging.Logger,
-        connected: Callable[[dict[str, Any]], None] = lambda status: None,
-        changed: Callable[[dict[str, Any] | None, dict[str, Any]], None] = lambda before, after: None,
+        listeners: Sequence[SnapshotListener] = (),
         merged: Callable[[dict[str, Any] | None], dict[str, Any] | None] = lambda status: status,
         refresh: Callable[[], Awaitable[None]] = _do_nothing,
     ) -> None:
@@ -71,8 +73,7 @@ class Supervisor:
         `address` is the configured socket, or "" for the default.
         `argv` returns the command that starts a coordinator.
         `needed` returns true if this server has kernels that need a coordinator.
-        `connected` gets the first snapshot of each connection.
-        `changed` gets each snapshot, with the snapshot before.
+        `listeners` get each snapshot, with the snapshot before, which is None for the first one of a coordinator.
         `merged` returns what frames show: the snapshot with those of the nodes, or None for no snapshot at all.
         `refresh` gets new snapshots of the nodes, for a new listener.
         """
@@ -83,8 +84,8 @@ class Supervisor:
         self._argv = argv
         self._needed = needed
         self._log = log
-        self._connected = connected
-        self._changed = changed
+        self._snapshot_listeners = listeners
+        self._failed_listeners: set[SnapshotListener] = set()  # at the present coordinator
         self._merged = merged
         self._refresh = refresh
         self._task: asyncio.Task[None] | None = None
@@ -225,7 +226,7 @@ class Supervisor:
         if self.status is None:
             self._address = client.path
             self._backoff = self._retry_at = 0.0
-            self._connected(status)
+            self._failed_listeners = set()
         self._publish(status)
 
     def _on_hang(self, message: str) -> None:
@@ -330,8 +331,18 @@ class Supervisor:
     def _publish(self, status: dict[str, Any]) -> None:
         before, self.status, self._status_at = self.status, status, monotonic()
         self._outage = {}
-        self._changed(before, status)
+        for listener in self._snapshot_listeners:
+            self._call(listener, before, status)
         self.send_changes()
+
+    def _call(self, listener: SnapshotListener, before: dict[str, Any] | None, status: dict[str, Any]) -> None:
+        """Call a listener, and log its first failure at a coordinator, which may have another version."""
+        try:
+            listener(before, status)
+        except Exception:
+            if listener not in self._failed_listeners:
+                self._failed_listeners.add(listener)
+                self._log.exception("failed to use a snapshot of GPU sharing")
 
     def _publish_unavailable(self, reason: str, message: str) -> None:
         self.status = None

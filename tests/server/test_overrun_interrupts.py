@@ -86,7 +86,7 @@ async def test_overrun_is_interrupted_once_a_turn(wait_until: Any, caplog: pytes
 
     def follow(*requested: str) -> None:
         clients = [{"id": name, "interrupt_requested": name in requested} for name in ("c1", "c2")]
-        interrupter.on_snapshot({"clients": clients})
+        interrupter.on_snapshot(None, {"clients": clients})
 
     follow("c1")
     follow("c1", "c2")

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from jupyter_gpushare.server import liveness
 from jupyter_gpushare.server.node_snapshots import NodeSnapshots
 from jupyter_gpushare.server.settings_drift import SettingsDrift
 from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.client import default_coordinator_argv
+from jupyter_gpushare.wire.client import AsyncClient, default_coordinator_argv
 
 
 @pytest.fixture
@@ -164,6 +165,32 @@ async def test_stopped_coordinator_that_exits_is_replaced(events: Any, coordinat
     assert frame["status"]["coordinator"]["pid"] not in (0, pid)
 
 
+async def test_a_coordinator_of_an_older_version_is_shown_and_replaced(
+    events: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The older version lacks a field that a listener of this server needs."""
+    subscribe = AsyncClient.subscribe
+
+    async def subscribe_to_older(client: AsyncClient, *options: Any) -> AsyncIterator[dict[str, Any]]:
+        async for status in subscribe(client, *options):
+            for one in status["clients"]:
+                del one["interrupt_requested"]
+            yield status
+
+    monkeypatch.setattr(AsyncClient, "subscribe", subscribe_to_older)
+    await coordinator.start("client")
+    receive = await events()
+    for share in (0.25, 0.5):
+        await coordinator.request(messages.SetQuota(client="client", changes={"share": share}))
+        while (frame := await receive())["status"]["clients"][0]["quota"]["share"] != share:
+            pass
+    assert [record.getMessage() for record in caplog.records].count("failed to use a snapshot of GPU sharing") == 1
+    pid = coordinator.kill()
+    while (frame := await receive())["type"] == "unavailable":
+        pass
+    assert frame["status"]["coordinator"]["pid"] not in (0, pid)
+
+
 @pytest.mark.parametrize("gpushare_settings", [{"simulate": True, "coordinator": "/dev/null/c.sock"}])
 async def test_configured_address_is_used(refused: Any, coordinator: Any) -> None:
     refusal = await refused("GET", "status")
@@ -218,7 +245,7 @@ def test_settings_drift_lists_the_differences(
     log = logging.getLogger("differences")
     differences = SettingsDrift(GpuShare(config=Config(GpuShare=configured)), log)
     with caplog.at_level(logging.WARNING, "differences"):
-        differences.report({"config": running})
-        differences.report({"config": running})
+        differences.on_snapshot(None, {"config": running})
+        differences.on_snapshot(None, {"config": running})
     named = [record.getMessage().split("c.GpuShare.")[1].split()[0] for record in caplog.records]
     assert named == warned

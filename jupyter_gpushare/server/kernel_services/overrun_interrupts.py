@@ -23,7 +23,7 @@ class OverrunInterrupter:
         self._requested: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def on_snapshot(self, status: dict[str, Any]) -> None:
+    def on_snapshot(self, _: dict[str, Any] | None, status: dict[str, Any]) -> None:
         """Interrupt the kernels that a new snapshot lists."""
         requested = {client["id"] for client in status["clients"] if client["interrupt_requested"]}
         new, self._requested = requested - self._requested, requested
