@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,13 @@ def test_a_kernel_that_has_ended_without_a_server_is_forgotten(
     wait_until(lambda: kernel_records.load(kernel) is None)
     assert second.request("GET", "kernels") == []
     assert "has ended without a Jupyter server" in second.log.read_text()
+
+
+def test_a_kernel_that_cannot_be_adopted_is_logged(start_server: Callable[[], JupyterServer], tmp_path: Path) -> None:
+    first = start_server()
+    kernel = first.request("POST", "kernels", {"name": "remote"})["id"]
+    first.kill()
+    shutil.rmtree(tmp_path / "jupyter" / "kernels" / "remote")
+    second = start_server()
+    wait_until(lambda: f"cannot adopt kernel {kernel} on localhost" in second.log.read_text(), WAIT)
+    assert "No such kernel named remote" in second.log.read_text()

@@ -56,6 +56,9 @@ class KernelAdoption:
             except (NodeError, asyncio.TimeoutError) as error:
                 self._log.warning("cannot adopt kernel %s on %s yet: %s", record.kernel, record.node, error)
                 await asyncio.sleep(_RETRY_SECONDS[min(number, len(_RETRY_SECONDS) - 1)])
+            except Exception:  # of a manager of the server, which may be another package's
+                self._log.exception("cannot adopt kernel %s on %s", record.kernel, record.node)
+                return
 
     async def _is_running(self, record: KernelRecord) -> bool:
         """Return whether the node still has the kernel. Raise NodeError."""
@@ -78,12 +81,11 @@ class KernelAdoption:
         """Let the server's managers start the kernel, whose provisioner adopts it instead."""
         names: dict[str, Any] = {"kernel_name": record.kernel_name, "kernel_id": record.kernel}
         path = api_path(record.session, self._root)
-        with contextlib.suppress(KeyError):  # the kernelspec is not installed any more
-            if path:
-                names |= {"path": path, "name": os.path.basename(path), "type": "notebook"}
-                await ensure_async(self._server.session_manager.create_session(**names))
-            else:
-                await ensure_async(self._server.kernel_manager.start_kernel(**names))
+        if path:
+            names |= {"path": path, "name": os.path.basename(path), "type": "notebook"}
+            await ensure_async(self._server.session_manager.create_session(**names))
+        else:
+            await ensure_async(self._server.kernel_manager.start_kernel(**names))
 
 
 def api_path(session: str, root: Path) -> str:
