@@ -19,7 +19,6 @@ _STATUS = {
     "too_many": 429,
     "internal": 500,
     "unreachable": 503,
-    "no_coordinator": 503,
     "unavailable": 503,
 }
 # Reason by HTTP status, for errors that do not come from the coordinator.

@@ -122,7 +122,7 @@ class NodeSnapshots:
 
     async def request(self, node: str, message: msgspec.Struct) -> Any:
         """Send a request to the coordinator of a node, and return the result. Raise CoordinatorError."""
-        from ..cluster.channel.messages import Coordinator, NodeError
+        from ..cluster.channel.messages import NO_COORDINATOR, Coordinator, NodeError
         from ..cluster.node_connection import CONNECTIONS
 
         if node not in self._kernels.nodes():
@@ -137,7 +137,8 @@ class NodeSnapshots:
             text = f"The node {node} has not answered within {_ANSWER_SECONDS:g} s."
             raise CoordinatorError(text, "unreachable") from None
         except NodeError as error:
-            raise CoordinatorError(str(error), error.reason) from None
+            is_lost = error.reason in ("agent_ended", "engine_failed", NO_COORDINATOR)
+            raise CoordinatorError(str(error), "unreachable" if is_lost else error.reason) from None
 
     async def _follow(self, node: str) -> None:
         """Update the snapshot of a node until the node has no kernel of this server."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from typing import Any
 
 import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tornado.httpclient import HTTPClientError
+
+from jupyter_gpushare.cluster.channel.messages import NodeError
+from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 
 CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
 
@@ -147,3 +151,21 @@ async def test_history(api: Any, refused: Any, coordinator: Any) -> None:
     for params in ({"after": "-1"}, {"after": "x"}, {"after": "1" * 30}):
         refusal = await refused("GET", "history", params=params)
         assert (refusal.status, refusal.reason) == (400, "invalid")
+
+
+@pytest.mark.parametrize("reason", ["agent_ended", "engine_failed", "no_coordinator"])
+async def test_a_node_that_is_lost_during_a_request_is_unreachable(
+    refused: Any, extension: Any, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    class LostConnection:
+        node = "gpu2"
+
+        def request(self, message: Any) -> Future[Any]:
+            answer: Future[Any] = Future()
+            answer.set_exception(NodeError("the node agent on gpu2 has ended", reason))
+            return answer
+
+    monkeypatch.setattr(extension.kernels, "nodes", lambda: {"gpu2"})
+    monkeypatch.setattr(CONNECTIONS, "present", lambda: [LostConnection()])
+    expected = (503, "unreachable", "the node agent on gpu2 has ended")
+    assert await refused("GET", "status", params={"node": "gpu2"}) == expected
