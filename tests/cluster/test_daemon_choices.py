@@ -69,6 +69,18 @@ async def test_the_daemon_chooses_the_node(start_daemon: Callable[..., Daemon]) 
         assert await starts.start("c", 0.25) == first
 
 
+async def test_starts_at_the_same_time_go_to_four_nodes(start_daemon: Callable[..., Daemon]) -> None:
+    nodes = [f"n{number}" for number in range(1, 5)]
+    daemon = start_daemon(nodes=nodes, addresses=dict.fromkeys(nodes, "127.0.0.1"))
+    async with Starts(daemon.settings) as starts:
+        chosen = await asyncio.gather(*(starts.start(name, 1.0) for name in "abcd"))
+        assert sorted(chosen) == nodes
+        await asyncio.to_thread(wait_until, lambda: {node["clients"] for node in daemon.nodes().values()} == {1}, WAIT)
+        assert not any(node["bookings"] for node in daemon.nodes().values())
+        await starts.end("c")
+        assert await starts.start("e", 1.0) == chosen[2]
+
+
 async def test_a_start_without_room_waits_and_goes_on(start_daemon: Callable[..., Daemon]) -> None:
     daemon = start_daemon()
     async with Starts(daemon.settings) as starts:
