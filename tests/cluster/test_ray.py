@@ -28,7 +28,8 @@ Start = Callable[..., RemoteNotebook]
 HEAD, OTHER = NODES
 KILLS = strength(1, 5)  # of one test
 TESTS_OF_KILLS = strength(1, 10)
-INTERRUPT_SECONDS = strength(WAIT, 5.0)  # after the kill, or after the return of the raylet
+# After the kill, or after the return of the raylet. Jupyter's packages in the environment slow the import of Ray.
+INTERRUPT_SECONDS = strength(WAIT, 10.0)
 AFTER_THE_HEAD_SECONDS = 120.0
 pytestmark = [
     pytest.mark.skipif(not IS_INSTALLED, reason="needs Ray: pip install -e '.[ray]'"),
