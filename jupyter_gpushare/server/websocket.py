@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from typing import Any
 
 from jupyter_core.utils import ensure_async
@@ -35,6 +36,10 @@ class EventsHandler(GpuShareHandler, WebSocketHandler):
         await WebSocketHandler.get(self, *args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> None:
+        stream = self.ws_connection and self.ws_connection.stream
+        if stream and not stream.closed():
+            # The connection of a page on a machine that has gone ends within hours, without a byte through a proxy.
+            stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._send_task = asyncio.get_running_loop().create_task(self._send_frames(), name="gpushare-events")
 
     def on_message(self, message: str | bytes) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from typing import Any
 
 import pytest
 
 from jupyter_gpushare.server.snapshot_times import counted_on
+from jupyter_gpushare.server.websocket import EventsHandler
 from jupyter_gpushare.wire import messages
 
 CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
@@ -72,6 +74,17 @@ async def test_first_frame_is_a_new_snapshot(events: Any, coordinator: Any) -> N
         await asyncio.sleep(0.05)
     second = (await (await events())())["status"]["coordinator"]["uptime_seconds"]
     assert second >= now
+
+
+async def test_the_system_ends_the_connection_of_a_page_that_has_gone(
+    events: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    prepare = EventsHandler.prepare
+    monkeypatch.setattr(EventsHandler, "prepare", lambda handler: opened.append(handler) or prepare(handler))
+    await (await events())()
+    (handler,) = opened
+    assert handler.ws_connection.stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
 async def test_a_change_of_a_node_keeps_the_times_of_the_host(events: Any, coordinator: Any, extension: Any) -> None:
