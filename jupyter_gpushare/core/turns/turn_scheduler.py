@@ -80,24 +80,23 @@ class TurnScheduler:
                 table.dirty_devices[name] = None
         seen: dict[str, None] = {}
         while table.dirty_devices or self._mark_changed_heads(now):
-            uuid = next(iter(table.dirty_devices))
-            del table.dirty_devices[uuid]
-            seen[uuid] = None
-            self._schedule_device(table.devices[uuid], now)
+            seen.update(self._review_devices(now))
+        reviewed: set[Grant] = set()
         for uuid in seen:
             device = table.devices[uuid]
             table.commands += self.colocation.publish(device, now)
-            for grant in list(device.grants):
-                self._end_overdue_turn(grant, now)
+            for grant in device.grants:
+                if grant not in reviewed:
+                    reviewed.add(grant)
+                    self._end_overdue_turn(grant, now)
             if device.next_client:
                 self.starter.schedule_permit_check(device.next_client)
             table.deadlines.set((YIELD_END, uuid), device.yielded_until)
             table.deadlines.set((NEXT_READY, uuid), device.queue.next_ready_at())
         seen.update(table.dirty_devices)  # the end of one turn may have begun the closing of another
         table.dirty_devices.clear()
-        for uuid in seen:
-            for grant in table.devices[uuid].grants:
-                table.deadlines.set((GRANT_DEADLINE, grant.client.id), self._deadlines.next_check(grant))
+        for grant in dict.fromkeys(grant for uuid in seen for grant in table.devices[uuid].grants):
+            table.deadlines.set((GRANT_DEADLINE, grant.client.id), self._deadlines.next_check(grant))
         table.commands += table.permits.publish(self._permit_for)
         return seen
 
@@ -108,7 +107,28 @@ class TurnScheduler:
                 self.table.dirty_devices[uuid] = None
         return bool(self.table.dirty_devices)
 
-    def _schedule_device(self, device: Device, now: float) -> None:
+    def _review_devices(self, now: float) -> dict[str, None]:
+        """Do on the touched devices what is possible, and return these devices.
+
+        All devices of a client come before its turn is decided, so that a decision about a gang is one decision.
+        """
+        table, seen = self.table, dict[str, None]()
+        while table.dirty_devices:
+            uuid = next(iter(table.dirty_devices))
+            del table.dirty_devices[uuid]
+            seen[uuid] = None
+            self._end_turns(table.devices[uuid], now)
+        turns: dict[Client, tuple[int, bool] | None] = {}  # by head of a queue: the turn that the client may enter
+        for uuid in seen:
+            device = table.devices[uuid]
+            head = device.queue.head(now)
+            if head and head not in turns:
+                turns[head] = self._turn_to_enter(head)
+            self._choose_next_client(device, head, turns[head] if head else None, now)
+        return seen
+
+    def _end_turns(self, device: Device, now: float) -> None:
+        """End turns on the device that may not go on, and update the clients that wait for the device."""
         if device.yielded_until is not None and device.yielded_until <= now:
             device.yielded_until = None
         device.queue.update_eligibility(now)
@@ -121,10 +141,13 @@ class TurnScheduler:
         for grant in self._colocation_rules.grants_to_separate(device, now):
             self._separate(grant, now)
         self.starter.adopt_unpermitted_turn(device, now)
-        head = device.queue.head(now)
-        found = self._turn_to_enter(head) if head else None
-        if head and found:
-            self.starter.issue_permit(head, found[0], now, joins_turn=found[1])
+
+    def _choose_next_client(
+        self, device: Device, head: Client | None, turn: tuple[int, bool] | None, now: float
+    ) -> None:
+        """Let the head of the queue enter `turn`, as `_turn_to_enter` returns it, or backfill the device."""
+        if head and turn:
+            self.starter.issue_permit(head, turn[0], now, joins_turn=turn[1])
         elif self._joiner(device) is None:
             if backfill := self._backfill_candidate(device, head, now):
                 self.starter.issue_permit(backfill[0], backfill[1], now, joins_turn=backfill[2])
