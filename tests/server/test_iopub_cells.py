@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -70,6 +72,22 @@ async def test_a_cell_counts_from_busy_to_idle(
     await wait_until(cells(coordinator, 0), "no cell")
     await jp_fetch("api", "kernels", kernel_id, method="DELETE")
     await wait_until(lambda: kernel_id not in extension.cell_reporter.watched, "no listener to a kernel that has ended")
+
+
+async def test_a_kernel_that_has_died_for_good_has_no_cell(
+    kernel: Any, coordinator: Any, extension: Any, wait_until: Any, tmp_path: Path, jp_serverapp: Any
+) -> None:
+    await coordinator.start()
+    kernel_id, client = await kernel("julia")
+    await wait_until(lambda: kernel_id in extension.cell_reporter.watched, "a listener")
+    client.execute(str(tmp_path / "first"))
+    await wait_until(cells(coordinator, 1), "a cell")
+    manager = jp_serverapp.kernel_manager.get_kernel(kernel_id)
+    manager._restarter.restart_limit = 0  # else the kernel has to die five times
+    os.kill(manager.provisioner.pid, signal.SIGKILL)
+    await wait_until(lambda: kernel_id not in jp_serverapp.kernel_manager, "the end of the kernel")
+
+    await wait_until(cells(coordinator, 0), "no cell of a kernel that has ended")
 
 
 async def test_python_kernels_report_their_own_cells(

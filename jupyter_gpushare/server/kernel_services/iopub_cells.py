@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import re
 from collections.abc import Callable
@@ -62,6 +63,8 @@ class CellReporter:
             return
         if identity:
             self._listeners[kernel_id] = _Listener(kernel, Attach(**identity), self._address, self._log)
+            # The manager removes a kernel that has died too often without an event.
+            self._manager.add_restart_callback(kernel_id, functools.partial(self.unwatch, kernel_id), "dead")
 
     def unwatch(self, kernel_id: str) -> None:
         """Stop reporting the cells of a kernel that has ended or that restarts."""
