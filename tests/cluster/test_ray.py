@@ -20,7 +20,7 @@ from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 
 from ..support.polling import wait_until
 from ..support.tier import strength
-from .conftest import WAIT, JupyterServer, RemoteNotebook
+from .conftest import WAIT, JupyterServer, RemoteNotebook, end_nodes_below
 from .ray_cluster import IS_INSTALLED, NODES, RayCluster
 from .test_server_restarts import value
 
@@ -145,6 +145,7 @@ def test_a_server_and_its_kernels_outlive_the_head(
         for kernel in kernels:
             assert value(tmp_path / "runtime", kernel, "x + 1") == "42"
     finally:
+        end_nodes_below(folder)
         cluster.close()
         shutil.rmtree(folder, ignore_errors=True)
 
