@@ -39,7 +39,11 @@ class GpuShareCluster(Configurable):
         help="How a node agent is started on a node: local, ssh, slurm, kubectl, ray, or a command with {node} and "
         "{agent}. {agent} stands for the words of the agent's command, and {quoted_agent} for one word of a shell.",
     )
-    nodes = List(Unicode(), config=True, help="Names of the nodes, as the engine knows them.")
+    nodes = List(
+        Unicode(),
+        config=True,
+        help='Names of the nodes, as the engine knows them. "localhost" is this host, which needs no engine.',
+    )
     addresses = Dict(
         key_trait=Unicode(),
         value_trait=Unicode(),
@@ -174,7 +178,8 @@ class GpuShareCluster(Configurable):
         python = os.path.join(self.prefix or sys.prefix, "bin", "python")
         remote = [python, "-m", "jupyter_gpushare", *arguments]
         words: list[str] = []
-        for word in shlex.split(ENGINES.get(self.engine, self.engine)):
+        engine = "local" if node == _LOCAL_NODE in self.nodes else self.engine
+        for word in shlex.split(ENGINES.get(engine, engine)):
             if word == "{agent}":
                 words += remote
             else:

@@ -30,6 +30,13 @@ def test_each_engine_runs_the_agent_of_the_prefix_on_the_node(engine: str) -> No
         assert command[-4:] == ["/opt/my env/bin/python", *AGENT[1:]]
 
 
+@pytest.mark.parametrize("engine", [*ENGINES, "false {node} {agent}"])
+def test_this_host_needs_no_engine_beside_other_nodes(engine: str) -> None:
+    settings = GpuShareCluster(engine=engine, nodes=["localhost", "gpu7"])
+    assert settings.command("localhost") == AGENT
+    assert settings.address("localhost") == "127.0.0.1"
+
+
 def test_a_command_of_ones_own_is_an_engine() -> None:
     settings = GpuShareCluster(engine="lsrun -m {node} env A='1 2' {agent}")
     assert settings.command("gpu7") == ["lsrun", "-m", "gpu7", "env", "A=1 2", *AGENT]

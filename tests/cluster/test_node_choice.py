@@ -98,6 +98,13 @@ def test_kernels_that_start_at_the_same_time_go_to_different_nodes(
     asyncio.run(start_all())
 
 
+def test_the_host_of_the_server_is_a_node_without_an_engine(start_notebook: Callable[..., RemoteNotebook]) -> None:
+    notebook = start_notebook(
+        engine="false {node} {agent}", nodes=["gpu7", "localhost"], addresses={"gpu7": "127.0.0.1"}
+    )
+    assert notebook.value("__import__('os').environ['GPUSHARE_NODE']") == "localhost"
+
+
 def test_a_node_that_refuses_the_client_is_passed_over(
     start_notebook: Callable[..., RemoteNotebook], engine: str
 ) -> None:
