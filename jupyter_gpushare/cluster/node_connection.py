@@ -31,6 +31,7 @@ _WITHDRAWAL_SECONDS = 1.0  # in which the engine's command may withdraw its job
 _WITHDRAWAL_POLL_SECONDS = 0.02
 _PING_SECONDS = 5.0
 _GREETING_SECONDS = 120.0  # for the engine to start the agent; a job may wait for its node
+_START_SECONDS = 30.0  # after which a request without an answer ends an agent that has not started
 _NODE_SILENCE_SECONDS = 15.0  # after which the node counts as unreachable
 _MAX_PARTS = 2  # of data without an answer, so that the writes of other requests do not block
 _PIPE_BYTES = 1 << 20  # the most that Linux gives a user by default
@@ -78,8 +79,16 @@ class NodeConnection:
         """Return whether the agent has answered at all."""
         return self._unsent is None
 
+    @property
+    def is_starting(self) -> bool:
+        """Return whether the engine may still need time to start the agent."""
+        return not self.is_greeted and time.monotonic() < self._last_answer_at + _START_SECONDS
+
     def request(self, message: Request) -> Future[Any]:
-        """Send a request. The future gets the result, or a NodeError."""
+        """Send a request. The future gets the result, or a NodeError.
+
+        A request that is cancelled before the agent has started is not sent.
+        """
         future: Future[Any] = Future()
         with self._lock:
             if self.failure is not None:
@@ -190,7 +199,10 @@ class NodeConnection:
             with self._lock:
                 self._write(self._channel.greeting())
                 for message in self._unsent or ():
-                    self._write(self._channel.seal(_encoder.encode(message)))
+                    if self._pending[message.id].cancelled():
+                        del self._pending[message.id]
+                    else:
+                        self._write(self._channel.seal(_encoder.encode(message)))
                 self._unsent = None
             return True
         return False

@@ -109,17 +109,12 @@ class RemoteKernel:
         """Turns of requests with data to the node, each until the answer. Raise NodeError."""
         return self._connect().part_turns
 
-    def end_agent(self) -> bool:
-        """End a node agent that does not answer any more, so that the next request starts another one.
-
-        Block until the agent's end. Return false for an agent that has not answered yet, and still starts.
-        """
+    def end_agent(self) -> None:
+        """End a node agent that does not answer, unless it may still start. Block until the agent's end."""
         with suppress(NodeError):
             connection = self._connect()
-            if not connection.is_greeted:
-                return False
-            connection.end()
-        return True
+            if not connection.is_starting:
+                connection.end()
 
     def abandon(self, reason: str) -> None:
         """Count the kernel as ended, and reach the node no more. The kernel may go on until its orphan timeout."""

@@ -95,7 +95,9 @@ class RemoteProvisioner(RequestingProvisioner):
     async def send_signal(self, signum: int) -> None:
         if self._kernel is not None and signum:
             try:
-                await self._ask(self._kernel, Signal(kernel=self.kernel_id, number=signum))
+                request = Signal(kernel=self.kernel_id, number=signum, start=self._kernel.start)
+                # A late kill ends a kernel that would go on without a server, and a late interrupt ends another cell.
+                await self._ask(self._kernel, request, expires=signum != signal.SIGKILL)
             except NodeError as error:
                 self._on_failed_signal(self._kernel, signum, error)
 

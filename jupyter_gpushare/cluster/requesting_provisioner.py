@@ -183,21 +183,27 @@ class RequestingProvisioner(ClientProvisioner):
                 given_up.set_result(None)
             raise
 
-    async def _ask(self, kernel: RemoteKernel, request: Request) -> Any:
+    async def _ask(self, kernel: RemoteKernel, request: Request, expires: bool = False) -> Any:
         """Send a request that may be repeated, by a new node agent if the first one ends.
 
-        A node agent that starts, as after the loss of the first one, gets the request late, but once.
+        A node agent that starts, as after the loss of the first one, gets the request late, but once. With `expires`,
+        a node agent that starts after the error gets no request.
         """
         answer = kernel.request(request)
         try:
-            return await self._answer(answer)
-        except NodeError as error:
-            if error.reason not in (*UNREACHABLE, "timeout"):
-                raise
-            is_late = error.reason == "timeout"
-            if not is_late or await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent):
+            try:
+                return await self._answer(answer)
+            except NodeError as error:
+                if error.reason not in (*UNREACHABLE, "timeout"):
+                    raise
+                if error.reason == "timeout":
+                    await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent)
+            if answer.done() and answer.exception():
                 answer = kernel.request(request)
             return await self._answer(answer)
+        finally:
+            if expires:
+                answer.cancel()
 
     async def _answer(self, answer: Future[Any], seconds: float = REQUEST_SECONDS) -> Any:
         """Return the result of a request. Raise NodeError, also after so many seconds without an answer."""

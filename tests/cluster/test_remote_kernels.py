@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 import zmq
 
-from jupyter_gpushare.cluster import kernel_records
+from jupyter_gpushare.cluster import kernel_records, node_connection
 from jupyter_gpushare.cluster.channel.messages import NodeError, Running
 from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+from jupyter_gpushare.cluster.remote_kernel import RemoteKernel
 from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
+from jupyter_gpushare.server import node_snapshots
 from jupyter_gpushare.wire import address
+from jupyter_gpushare.wire.client import CoordinatorError
+from jupyter_gpushare.wire.messages import Status, Suspend
 
 from ..support.polling import wait_until
 from .conftest import WAIT, RemoteNotebook
@@ -157,29 +164,90 @@ def test_an_agent_that_hangs_is_replaced(start_notebook: Start) -> None:
     assert kernel_folder.all_kernels() == []
 
 
-def test_an_interrupt_arrives_once_by_an_agent_that_starts_slowly(
-    start_notebook: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go, starts, end = tmp_path / "go", tmp_path / "starts", tmp_path / "end"
-    go.touch()
-    script = f'echo started >> {starts}; while test ! -e {go}; do sleep 0.05; done; exec "$@"'
-    notebook = start_notebook(engine=f"sh -c '{script}' sh {{agent}}")
-    connection = notebook.manager.provisioner._remote_kernel()  # type: ignore[union-attr]
-    count = "signal.signal(signal.SIGINT, lambda *_: interrupts.append(1)); print('begun', flush=True)"
-    wait = f"while not os.path.exists({str(end)!r}): time.sleep(0.01)"
-    notebook.client.execute(f"import os, signal, time; interrupts = []; {count}\n{wait}")
-    while notebook.client.get_iopub_msg(timeout=WAIT)["msg_type"] != "stream":
-        pass
-    go.unlink()
-    kill_agents()
-    monkeypatch.setattr(RemoteProvisioner._answer, "__defaults__", (0.2,))  # seconds
+class SlowEngine:
+    """Engine that starts agents only while the file `go` exists, and a notebook that counts its interrupts in a cell.
+
+    A request waits for 0.2 s at first, then the engine goes on, and the request waits for much longer.
+    """
+
+    def __init__(self, start_notebook: Start, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go, self._starts, self._end = folder / "go", folder / "starts", folder / "end"
+        self.go.touch()
+        script = f'echo started >> {self._starts}; while test ! -e {self.go}; do sleep 0.05; done; exec "$@"'
+        self.notebook = start_notebook(engine=f"sh -c '{script}' sh {{agent}}")
+        count = "signal.signal(signal.SIGINT, lambda *_: interrupts.append(1)); print('begun', flush=True)"
+        wait = f"while not os.path.exists({str(self._end)!r}): time.sleep(0.01)"
+        self.notebook.client.execute(f"import os, signal, time; interrupts = []; {count}\n{wait}")
+        while self.notebook.client.get_iopub_msg(timeout=WAIT)["msg_type"] != "stream":
+            pass
+        self.go.unlink()
+        kill_agents()
+        self._patch = monkeypatch
+        self.set_seconds(0.2)
+
+    def set_seconds(self, seconds: float) -> None:
+        """Let a request wait for so long."""
+        self._patch.setattr(RemoteProvisioner._answer, "__defaults__", (seconds,))
+
+    def go_on_after_the_first_wait(self) -> None:
+        ended = RemoteKernel.end_agent
+
+        def end_agent(kernel: RemoteKernel) -> None:
+            ended(kernel)
+            self.go.touch()
+            self.set_seconds(WAIT)
+
+        self._patch.setattr(RemoteKernel, "end_agent", end_agent)
+
+    def counts(self) -> tuple[int, int]:
+        """Return the number of interrupts, after an answer of the agent, and the number of agents."""
+        connection = self.notebook.manager.provisioner._remote_kernel()  # type: ignore[union-attr]
+        connection.request(Running()).result(WAIT)  # after the interrupts
+        self._end.touch()
+        return self.notebook.value("len(interrupts)"), len(self._starts.read_text().split())
+
+
+@pytest.fixture
+def slow_engine(start_notebook: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowEngine:
+    return SlowEngine(start_notebook, tmp_path, monkeypatch)
+
+
+def test_an_interrupt_arrives_once_by_an_agent_that_starts_slowly(slow_engine: SlowEngine) -> None:
+    slow_engine.go_on_after_the_first_wait()
+    slow_engine.notebook.manager.interrupt_kernel()
+    assert slow_engine.counts() == (1, 2)
+
+
+def test_an_interrupt_that_has_failed_ends_no_later_cell(slow_engine: SlowEngine) -> None:
     with pytest.raises(NodeError, match=r"has not answered within 0\.2 s"):
-        notebook.manager.interrupt_kernel()
-    go.touch()
-    connection.request(Running()).result(WAIT)  # after the interrupts
-    end.touch()
-    assert notebook.value("len(interrupts)") == 1
-    assert starts.read_text().split() == ["started"] * 2
+        slow_engine.notebook.manager.interrupt_kernel()
+    slow_engine.go.touch()
+    assert slow_engine.counts() == (0, 2)
+
+
+async def test_an_action_that_has_failed_has_no_effect_later(
+    slow_engine: SlowEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_snapshots, "_ANSWER_SECONDS", 0.2)
+    kernels: Any = SimpleNamespace(nodes=lambda: {"localhost"})
+    nodes = node_snapshots.NodeSnapshots(kernels, list, lambda: False, lambda: None, logging.getLogger(__name__))
+    client = slow_engine.notebook.manager.kernel_id
+    await asyncio.to_thread(wait_until, CONNECTIONS.present, WAIT)
+    with pytest.raises(CoordinatorError, match=r"has not answered within 0\.2 s"):
+        await nodes.request("localhost", Suspend(client=client))
+    slow_engine.go.touch()
+    monkeypatch.setattr(node_snapshots, "_ANSWER_SECONDS", WAIT)
+    (found,) = (await nodes.request("localhost", Status()))["clients"]
+    assert (found["id"], found["suspended"]) == (client, False)
+
+
+def test_an_interrupt_replaces_an_agent_that_has_not_started_for_long(
+    slow_engine: SlowEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_connection, "_START_SECONDS", 0.0)
+    slow_engine.go_on_after_the_first_wait()
+    slow_engine.notebook.manager.interrupt_kernel()
+    assert slow_engine.counts() == (1, 3)
 
 
 def test_the_reason_of_an_early_end_is_logged(start_notebook: Start, caplog: pytest.LogCaptureFixture) -> None:
