@@ -22,7 +22,7 @@ ENGINES = {
     "local": "{agent}",
     "ssh": "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {node} {quoted_agent}",
     "slurm": "srun --job-name=gpushare --nodes=1 --ntasks=1 --oversubscribe --nodelist={node} {agent}",
-    "kubectl": "kubectl exec --stdin {node} -- {agent}",
+    "kubectl": "kubectl exec --quiet --stdin {node} -- {agent}",
     "ray": f"{shlex.quote(sys.executable)} -m jupyter_gpushare.cluster.ray_bridge {{node}} {{agent}}",
 }
 _FIELDS = {"node", "agent", "quoted_agent"}

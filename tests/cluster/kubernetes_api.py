@@ -122,7 +122,10 @@ class _Pod(web.RequestHandler):
                 "kind": "Pod",
                 "apiVersion": "v1",
                 "metadata": {"name": name, "namespace": NAMESPACE},
-                "spec": {"containers": [{"name": "kernels", "image": "notebook"}]},
+                "spec": {
+                    "initContainers": [{"name": "injected", "image": "other"}],
+                    "containers": [{"name": "kernels", "image": "notebook"}],
+                },
                 "status": {"phase": "Running"},
             }
         )
@@ -133,6 +136,7 @@ class ExecSession(websocket.WebSocketHandler):
 
     def initialize(self, api: KubernetesApi) -> None:
         self._api = api
+        self.process: asyncio.subprocess.Process | None = None
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
         return _PROTOCOL if _PROTOCOL in subprotocols else None
@@ -140,18 +144,24 @@ class ExecSession(websocket.WebSocketHandler):
     async def open(self, pod: str) -> None:
         self.pod = pod
         self._api.sessions.append(self)
-        self.process = await asyncio.create_subprocess_exec(
-            *self.get_query_arguments("command"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **self._api.pods[pod]},
-        )
+        command = self.get_query_arguments("command")
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **self._api.pods[pod]},
+            )
+        except OSError as error:  # as containerd reports it
+            message = f"error executing command in container: exec: {command[0]!r}: {error.strerror}"
+            await self._end({"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError"})
+            return
         self._relay = asyncio.ensure_future(self._send_output())
 
     async def _send_output(self) -> None:
         process = self.process
-        assert process.stdout and process.stderr
+        assert process and process.stdout and process.stderr
         await asyncio.gather(self._send(process.stdout, _STDOUT), self._send(process.stderr, _STDERR))
         code = await process.wait()
         status: dict[str, Any] = {"metadata": {}, "status": "Success"}
@@ -160,6 +170,9 @@ class ExecSession(websocket.WebSocketHandler):
             message = f"command terminated with non-zero exit code: exit status {code}"
             details = {"causes": causes}
             status |= {"status": "Failure", "message": message, "reason": "NonZeroExitCode", "details": details}
+        await self._end(status)
+
+    async def _end(self, status: dict[str, Any]) -> None:
         if self.ws_connection:
             await self.write_message(bytes([_STATUS]) + json.dumps(status).encode(), binary=True)
             self.close(1000)
@@ -170,7 +183,9 @@ class ExecSession(websocket.WebSocketHandler):
                 await self.write_message(bytes([channel]) + data, binary=True)
 
     async def on_message(self, message: str | bytes) -> None:
-        assert isinstance(message, bytes) and self.process.stdin
+        assert isinstance(message, bytes)
+        if not self.process or not self.process.stdin:
+            return
         if message[0] == _STDIN:
             self.process.stdin.write(message[1:])
             await self.process.stdin.drain()
@@ -179,7 +194,7 @@ class ExecSession(websocket.WebSocketHandler):
 
     def on_close(self) -> None:
         """Close the standard input: container runtimes let the command of a lost connection go on."""
-        if self.process.stdin:
+        if self.process and self.process.stdin:
             self.process.stdin.close()
 
     def break_off(self) -> None:

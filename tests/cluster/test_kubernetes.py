@@ -49,9 +49,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kuberne
 
 @pytest.fixture
 def start(cluster: KubernetesApi, start_notebook: Start) -> Start:
-    def start_on(pod: str) -> RemoteNotebook:
+    def start_on(pod: str, **settings: str) -> RemoteNotebook:
         addresses = dict.fromkeys([*PODS, pod], "127.0.0.1")
-        return start_notebook(pod, engine="kubectl", nodes=list(PODS), addresses=addresses)
+        return start_notebook(pod, engine="kubectl", nodes=list(PODS), addresses=addresses, **settings)
 
     return start_on
 
@@ -83,10 +83,17 @@ def test_variables_outlive_the_connection_to_the_api_server(start: Start, cluste
     notebook = start(PODS[0])
     notebook.run("x = 41")
     cluster.end_sessions()
-    wait_until(lambda: all(one.process.returncode is not None for one in cluster.sessions[:1]))
+    wait_until(lambda: all(one.process and one.process.returncode is not None for one in cluster.sessions[:1]))
     notebook.interrupt_an_endless_cell()
     assert notebook.value("x + 1") == 42
     assert len(cluster.sessions) > 1
+
+
+def test_an_agent_that_does_not_start_is_one_sentence(start: Start) -> None:
+    with pytest.raises(NodeError) as failure:
+        start(PODS[0], prefix="/nowhere")
+    sentence = str(failure.value)
+    assert "/nowhere/bin/python" in sentence and "Defaulted container" not in sentence and "\n" not in sentence
 
 
 def test_a_pod_that_is_not_there_is_the_sentence_of_kubectl(start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import subprocess
 from typing import Any
@@ -11,7 +12,6 @@ import yaml
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 
 from ..support.markdown_blocks import DOCS, block
@@ -51,7 +51,7 @@ def test_the_page_names_the_pods_and_an_engine(tmp_path: Any) -> None:
     settings = GpuShareCluster(config=Config(config))
     assert list(settings.all_nodes) == pod_names()
     command = settings.command(pod_names()[0])
-    assert command[:5] == ["kubectl", "exec", "--stdin", "gpushare-ada-0", "--"]
+    assert command[:6] == ["kubectl", "exec", "--quiet", "--stdin", "gpushare-ada-0", "--"]
 
 
 def test_the_server_may_enter_the_users_pods_only() -> None:
@@ -80,14 +80,12 @@ def test_kernel_pods_share_gpus_as_the_pods_of_users_do() -> None:
     env = {one["name"]: one["value"] for one in container["env"]}
     shared = {name for name in env if name != "XDG_STATE_HOME"}
     assert {name: env[name] for name in shared} == {name: SINGLEUSER["extraEnv"][name] for name in shared}
-    assert {"GPUSHARE_SOCKET", "NVIDIA_VISIBLE_DEVICES", "PYTHONPATH"} <= shared
+    assert {"GPUSHARE_SOCKET", "NVIDIA_VISIBLE_DEVICES"} <= shared
     mounts = [one for one in container["volumeMounts"] if one["name"] != "home"]
-    assert mounts == SINGLEUSER["storage"]["extraVolumeMounts"]
+    assert mounts == [one for one in SINGLEUSER["storage"]["extraVolumeMounts"] if one["name"] != "gpushare"]
     for volume in SINGLEUSER["storage"]["extraVolumes"]:
-        assert volume in pod()["volumes"]
-    assert pod()["initContainers"] == SINGLEUSER["initContainers"]
+        assert volume["name"] == "gpushare" or volume in pod()["volumes"]
     assert pod()["runtimeClassName"] == SINGLEUSER["extraPodConfig"]["runtimeClassName"]
-    assert pod()["initContainers"][0]["image"].endswith(f":{__version__}")
 
 
 def test_the_command_of_the_page_makes_the_objects_of_another_user() -> None:
@@ -96,6 +94,18 @@ def test_the_command_of_the_page_makes_the_objects_of_another_user() -> None:
     others = list(yaml.safe_load_all(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     assert [one["metadata"]["name"] for one in others] == ["gpushare-grace"] * len(KERNELS)
     assert "ada" not in re.findall(r"\w+", yaml.safe_dump(others))
+
+
+def test_kernel_pods_reach_no_private_address() -> None:
+    """Zero to JupyterHub keeps the pods of users from the cluster and from the metadata of the cloud in this way."""
+    policy = of_kind("NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    names, others = policy["egress"]
+    assert {one["port"] for one in names["ports"]} == {53} and "to" not in names
+    (block_of_addresses,) = others["to"]
+    excluded = [ipaddress.ip_network(one) for one in block_of_addresses["ipBlock"]["except"]]
+    for private in ("10.0.0.1", "172.31.0.1", "192.168.0.1", "169.254.169.254"):
+        assert any(ipaddress.ip_address(private) in network for network in excluded)
 
 
 @schemas
