@@ -14,6 +14,7 @@ COMMANDS = [
     (("config", "devices.0.colour", "red"), "setting 'colour' is unknown"),
     (("quota", CLIENT, "share=0.7"), "has 0.5 of its share left"),
     (("move", CLIENT, "7"), "device='7' does not exist"),
+    (("move", CLIENT, " "), "the name of a device is empty: allowed are a UUID, an index and a name"),
     (("device", "GPU-z", "--fail", "x"), "has no device 'GPU-z'"),
 ]
 LINES = [("%gpushare share=0.7", "has 0.5 of its share left"), ("%gpushare move 7", "device='7' does not exist")]

@@ -176,6 +176,8 @@ class Placement:
 
         Raises Refused.
         """
+        if not name.strip():
+            raise Refused("the name of a device is empty: allowed are a UUID, an index and a name")
         placed = self.placed[client]
         named = self._search.named_devices(replace(placed.request, gpus=1, devices=(name,))) or frozenset()
         others = tuple(sorted(named - {*placed.devices}))
