@@ -121,10 +121,10 @@ def test_copies_and_launches_are_counted(client: CudaClient, process: ProcessCon
     assert report.bytes_copied == 5 * 64
 
 
-def check_pauses(machine: NativeHost, pauses: list[tuple[int, int]], min_executions: int) -> None:
-    """Assert that no execution overlaps one of the pauses, and that there are more than `min_executions` in all."""
+def check_pauses(machine: NativeHost, pauses: list[tuple[int, int]]) -> None:
+    """Assert that no execution overlaps one of the pauses, and that there are many executions."""
     (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) > min_executions
+    assert len(executions) > 100
     for begin, end in pauses:
         assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
 
@@ -167,7 +167,7 @@ threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
     assert 0 < report.drain_ns <= report.drain_max_ns <= report.drain_total_ns < 15 * report.drain_max_ns + 1
     process.open(16)
     client.run("stop = True; [thread.join() for thread in threads] and None")
-    check_pauses(machine, pauses, 100)
+    check_pauses(machine, pauses)
 
 
 def test_drain_waits_for_calls_in_progress(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
@@ -191,7 +191,7 @@ def test_drain_waits_for_calls_in_progress(machine: NativeHost, coordinator: Scr
         assert program.stdin
         program.stdin.close()
         assert program.wait(30) == 0
-    check_pauses(machine, pauses, 1000)
+    check_pauses(machine, pauses)
 
 
 @pytest.mark.parametrize(
