@@ -161,6 +161,7 @@ def end_late_kernel(folder: Path) -> None:
     """Let the agent start, and wait until the kernel `late` has started and has ended."""
     (connection,) = wait_until(CONNECTIONS.present, WAIT)
     wait_until(lambda: connection._pending, WAIT)  # the start
+    wait_until((folder / "n1").exists, WAIT)
     (folder / "n1" / "go").touch()
     after_start = SetMove(kernel="late", move="0" * 16, state="withdrawn")  # without an effect
     assert connection.request(after_start).result(WAIT) == []
