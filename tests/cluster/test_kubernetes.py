@@ -1,8 +1,10 @@
-"""Tests of kernels in pods, with the real kubectl and a double of the API server. Skipped without kubectl."""
+"""Tests of kernels in pods, with the real kubectl and a double of the API server. Skipped without a recent kubectl."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +25,19 @@ gpu = Gpu()
 array = gpu.full({MEMORY // 4}, 1.0)
 launches = gpu.work(array, 0.1)
 """
-pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
+FIRST_VERSION = (1, 31)  # that uses WebSockets by default, as the double does
+
+
+def version_of_kubectl() -> tuple[int, int]:
+    """Return the version of kubectl; (0, 0) without kubectl."""
+    if not shutil.which("kubectl"):
+        return 0, 0
+    done = subprocess.run(["kubectl", "version", "--client", "--output=json"], capture_output=True, check=False)
+    found = json.loads(done.stdout or "{}").get("clientVersion", {"major": "0", "minor": "0"})
+    return int(found["major"]), int(found["minor"].rstrip("+"))
+
+
+pytestmark = pytest.mark.skipif(version_of_kubectl() < FIRST_VERSION, reason="needs kubectl 1.31 or later")
 
 
 @pytest.fixture
