@@ -178,7 +178,7 @@ class GpuShareCluster(Configurable):
         python = os.path.join(self.prefix or sys.prefix, "bin", "python")
         remote = [python, "-m", "jupyter_gpushare", *arguments]
         words: list[str] = []
-        engine = "local" if node == _LOCAL_NODE in self.nodes else self.engine
+        engine = "local" if node == _LOCAL_NODE and node in self.nodes else self.engine
         for word in shlex.split(ENGINES.get(engine, engine)):
             if word == "{agent}":
                 words += remote
