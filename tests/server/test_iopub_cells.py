@@ -54,14 +54,22 @@ def cells(coordinator: Any, number: int) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
-async def test_a_cell_counts_from_busy_to_idle(
-    kernel: Any, coordinator: Any, extension: Any, wait_until: Any, tmp_path: Path, jp_fetch: Any
-) -> None:
+async def run_first_cell(
+    kernel: Any, coordinator: Any, extension: Any, wait_until: Any, folder: Path
+) -> tuple[str, Any]:
+    """Start a kernel, run a cell until the file `first` is there, and return the kernel's id and client."""
     await coordinator.start()
     kernel_id, client = await kernel("julia")
     await wait_until(lambda: kernel_id in extension.cell_reporter.watched, "a listener")
-    client.execute(str(tmp_path / "first"))
+    client.execute(str(folder / "first"))
     await wait_until(cells(coordinator, 1), "a cell")
+    return kernel_id, client
+
+
+async def test_a_cell_counts_from_busy_to_idle(
+    kernel: Any, coordinator: Any, extension: Any, wait_until: Any, tmp_path: Path, jp_fetch: Any
+) -> None:
+    kernel_id, client = await run_first_cell(kernel, coordinator, extension, wait_until, tmp_path)
     coordinator.kill()
     await wait_until(lambda: coordinator.pid == 0, "the end of the coordinator")
     await coordinator.start()
@@ -77,16 +85,11 @@ async def test_a_cell_counts_from_busy_to_idle(
 async def test_a_kernel_that_has_died_for_good_has_no_cell(
     kernel: Any, coordinator: Any, extension: Any, wait_until: Any, tmp_path: Path, jp_serverapp: Any
 ) -> None:
-    await coordinator.start()
-    kernel_id, client = await kernel("julia")
-    await wait_until(lambda: kernel_id in extension.cell_reporter.watched, "a listener")
-    client.execute(str(tmp_path / "first"))
-    await wait_until(cells(coordinator, 1), "a cell")
+    kernel_id, _ = await run_first_cell(kernel, coordinator, extension, wait_until, tmp_path)
     manager = jp_serverapp.kernel_manager.get_kernel(kernel_id)
     manager._restarter.restart_limit = 0  # else the kernel has to die five times
     os.kill(manager.provisioner.pid, signal.SIGKILL)
     await wait_until(lambda: kernel_id not in jp_serverapp.kernel_manager, "the end of the kernel")
-
     await wait_until(cells(coordinator, 0), "no cell of a kernel that has ended")
 
 
