@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from glob import glob
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -82,8 +83,11 @@ def start_request(kernel: str = "k1", argv: list[str] | None = None, **options: 
 
 def end_nodes_below(folder: Path) -> None:
     """End the kernels and the coordinators of nodes that have their folders there."""
-    for file in folder.glob("**/gpushare/*/kernels/*/state"):
-        found = json.loads(file.read_text())
+    for file in glob("**/gpushare/*/kernels/*/state", root_dir=folder, recursive=True):
+        try:
+            found = json.loads((folder / file).read_text())
+        except FileNotFoundError:
+            continue  # The kernel has ended meanwhile.
         for name in ("keeper", "pid"):
             if keeper.start_ticks(found[name]) == found[f"{name}_ticks"]:
                 os.kill(found[name], signal.SIGKILL)

@@ -11,6 +11,7 @@ import signal
 import time
 import urllib.error
 from collections.abc import Callable, Iterator
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,9 @@ class Moving:
         await asyncio.to_thread(wait_until, lambda: node_of(self.kernel) == node, WAIT)
 
     def files(self, node: str) -> list[Path]:
-        return list(self.server.folder.glob(f"{node}/state/gpushare/*/kernels/{self.kernel}/*"))
+        """Return the files of the kernel on a node, also while the node removes the files' folder."""
+        folder = self.server.folder
+        return [folder / file for file in glob(f"{node}/state/gpushare/*/kernels/{self.kernel}/*", root_dir=folder)]
 
     def lock_move(self) -> None:
         """Lock the move on both nodes, as the server does with its last requests before it saves the record."""

@@ -22,6 +22,7 @@ import re
 import signal
 import time
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 
 import msgspec
@@ -200,7 +201,8 @@ def _has_started(folder: KernelFolder, move: str) -> bool:
 
 
 def _each(folder: KernelFolder, name: str) -> list[Path]:
-    return [path for path in folder.path.glob(f"{name}-*") if _IDS.fullmatch(path.name.partition("-")[2])]
+    names = glob(f"{name}-*", root_dir=folder.path)  # none from a folder that is removed meanwhile
+    return [folder.path / one for one in names if _IDS.fullmatch(one.partition("-")[2])]
 
 
 def _withdrawn() -> NodeError:
