@@ -284,6 +284,26 @@ def test_gpu_time_is_estimated(machine: NativeHost, started: StartedClient, roun
     assert worked / 2 < process.page.report.gpu_ns - idle_ns < 2 * worked
 
 
+def test_the_window_bounds_what_is_outstanding_while_another_thread_queries_streams(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """On a busy machine, the agent may lose the processor in the middle of its queries."""
+    client, process = machine.new_client(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent))
+    client.run(QUEUE)
+    permit(process, contended=True, window_ns=20 * MS)
+    client.run(
+        "times = queue(10, 4)\n"
+        "cuda.library.faulty_hold_for(20_000)\n"
+        "cuda.library.faulty_hold_in(b'cuStreamQuery')\n"
+        "while cuda.library.faulty_hold(-1) == 1: times += queue(1, 4)\n"
+        "times += queue(40, 4)"
+    )
+    assert client.run("cuda.library.faulty_hold(-1)") == 2
+    client.run("cuda.library.faulty_hold(0)")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    assert max(outstanding(machine, client.run("times"))) <= 10
+
+
 def test_a_throttled_launch_does_not_wait_for_a_free_in_a_full_stream(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:

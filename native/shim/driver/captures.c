@@ -60,7 +60,7 @@ bool touches_capture(CUstream stream) {
 
 CUresult record_outside_captures(CUevent event, CUstream stream) {
     if (pthread_mutex_trylock(&queries) != 0) /* its holder may wait for the device, and so for this thread */
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return CUDA_ERROR_NOT_READY;
     uint64_t before = entries;
     bool is_captured = touches_capture(stream);
     queries_unlock();

@@ -109,8 +109,9 @@ void captures_add(CUstream stream, int mode); /* the calling thread has begun a 
 void captures_remove(CUstream stream);        /* the capture or the stream has ended */
 void captures_remove_context(CUcontext context);
 bool captures_any(void); /* some stream captures */
-/* Without the lock: record an event, which may wait for the device. CUDA_ERROR_CAPTURED_EVENT: the event is not recorded
- * or may be a part of a capture, so a query of the event would end that capture. */
+/* Without the lock: record an event, which may wait for the device. CUDA_ERROR_NOT_READY: another thread holds the lock,
+ * and the event is not recorded. CUDA_ERROR_CAPTURED_EVENT: the event is not recorded or may be a part of a capture, so a
+ * query of the event would end that capture. */
 CUresult record_outside_captures(CUevent event, CUstream stream);
 /* The program calls a function that the driver takes for unsafe, in place of which the shim makes safe calls. Return the
  * error of the driver, which has ended captures; CUDA_SUCCESS: the driver permits the call. */

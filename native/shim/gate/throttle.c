@@ -178,8 +178,10 @@ static CUresult record_event(CUcontext context, CUevent *event, CUstream stream)
     return result;
 }
 
-/* A new event ends the batch and begins the next. False: the stream has ended meanwhile, and so has its state. */
-static bool end_batch(struct stream_state *state, CUstream stream, uint64_t now, bool is_gapless) {
+/* A new event ends the batch and begins the next. False: the stream has ended meanwhile, and so has its state. While
+ * another thread queries streams, no event can be recorded. Then the call is held for a window at most, because that
+ * thread may wait for the device, and the device for this call. */
+static bool end_batch(struct stream_state *state, CUstream stream, uint64_t now, uint64_t window, bool is_gapless) {
     uint32_t at = state->next % EVENTS, batch_calls = state->batch_calls;
     state->is_recording = true;
     pthread_mutex_unlock(&throttle.lock);
@@ -190,7 +192,9 @@ static bool end_batch(struct stream_state *state, CUstream stream, uint64_t now,
         discard(state, true);
         return false;
     }
-    if (result == CUDA_ERROR_CAPTURED_EVENT)
+    if (result == CUDA_ERROR_NOT_READY)
+        state->is_held = batch_calls && now < state->last_call + window;
+    if (result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_CAPTURED_EVENT)
         return true; /* a later call ends the batch */
     if (result != CUDA_SUCCESS) {
         log_once(LOG_INFO, "could not record an event, so the work of a stream has no bound");
@@ -267,9 +271,10 @@ static uint64_t delay_until_room(struct stream_state **found, CUstream stream, u
         return 0;
     }
     /* A batch is measured from the event before it, or from its own if the device had nothing to do before. */
-    if ((ends || state->next == state->finished) && !end_batch(state, stream, now, ends && !state->has_gap))
+    bool begins = ends || state->next == state->finished;
+    if (begins && !end_batch(state, stream, now, window, ends && !state->has_gap))
         *found = NULL;
-    return 0;
+    return *found && state->is_held ? MIN_PAUSE_NS : 0;
 }
 
 /* --- calls of other files ----------------------------------------------------------------------------------------- */
