@@ -106,7 +106,7 @@ class ExecutionModel(MemoryTransfers):
 
     def _account_work(self, client: SimClient) -> None:
         done = min((self.now - client.accounted_until) * client.rate, client.remaining_gpu_seconds)
-        client.busy_seconds += self.now - client.accounted_until
+        client.busy_seconds += (self.now - client.accounted_until) * self._device_time(client)
         client.remaining_gpu_seconds -= done
         client.gpu_seconds += done
         client.accounted_until = self.now

@@ -218,6 +218,16 @@ def test_an_unused_limit_does_not_grow() -> None:
     assert device.limit * device.cost <= 0.1 * 3
 
 
+def test_a_limit_below_the_size_of_a_launch_grows() -> None:
+    """The client makes no launch in most windows, and would wait for minutes otherwise."""
+    rate = AdaptiveRate(baseline=1e6)
+    rate.update(1e6, 0.0, 0.0, capacity_left=20.0)
+    assert rate.limit == 16.0
+    for window in range(1, 13):
+        rate.update(1e6, 0.0, window * WINDOW_SECONDS)
+    assert rate.limit > 1024
+
+
 class TestLaunchWindow:
     def counted(self, blocks: tuple[int, ...]) -> LaunchWindow:
         window, sum_ = LaunchWindow(), 0

@@ -247,6 +247,22 @@ def test_offline_client_is_unlimited_in_pauses_within_a_cell_of_an_online_client
     assert offline.budget and online.open
 
 
+def test_the_rate_beside_a_client_that_has_become_offline_is_that_without_online_clients() -> None:
+    host = Host("packed")
+    host.start("a", asks=0.6)
+    b = host.start("b", asks=0.3)
+    host.run(20)
+    assert b.budget is None
+    host.feed(ev.QuotaChanged("b", Quota().with_changes({"service": "offline"})))
+    host.run(40)
+    assert b.budget and b.budget.reason == ADAPTIVE
+    host.end_cell("a")
+    host.run(5)
+    host.start_cell("a", 0.6)
+    host.run(0.01)
+    assert b.budget and b.budget.reason == ADAPTIVE, "the rate is known"
+
+
 def test_short_pause_of_an_online_client_ends_no_turn() -> None:
     host = Host()
     host.start("offline", service="offline")

@@ -7,7 +7,9 @@ least 80 % of the time that is left of the device.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 
@@ -54,10 +56,12 @@ class Scenario:
     memory: int = TOGETHER
     mode: str = UNIFIED
     online_mode: str = ""  # memory mode of the online clients; empty: `mode`
+    seed: int | None = None  # of bursts and pauses that are uniform between one second and `burst` or `pause`
+    hours: float = 0.0  # 0: sixty bursts, and at least ten minutes
 
     @property
     def seconds(self) -> float:
-        return max(600.0, 60 * self.burst)
+        return 3600 * self.hours or max(600.0, 60 * self.burst)
 
     def measure(self) -> Outcome:
         alone, _, _ = self._run(0)
@@ -79,11 +83,17 @@ class Scenario:
         cells = (
             itertools.repeat(Cell(pause, (0.0, self.burst)))
             if self.kind == NOTEBOOK
-            else [Cell(0.0, itertools.cycle((pause, self.burst)))]
+            else [Cell(0.0, itertools.cycle((pause, self.burst)) if self.seed is None else self._irregular(number))]
         )
         name = f"online {number}"
         plain = (self.online_mode or self.mode) == PLAIN
         return Participant(name, cells, self.memory, user=name, kind="job", intensity=self.intensity, plain=plain)
+
+    def _irregular(self, number: int) -> Iterator[float]:
+        random = Random(f"{self.seed} {number}")
+        while True:
+            yield random.uniform(1.0, self.pause)
+            yield random.uniform(1.0, self.burst)
 
     def _offline_job(self, number: int) -> Participant:
         quota = Quota().with_changes({"service": "offline"})
@@ -106,6 +116,14 @@ def test_online_bursts_keep_their_throughput_and_leave_the_pauses(
     assert outcome.part >= MIN_PART
 
 
+@pytest.mark.parametrize("seed", [2, 3, *tier.nightly([1])])
+def test_irregular_bursts_of_two_online_clients_keep_their_throughput(seed: int) -> None:
+    """The online clients are busy together at times, and then each of them has half of its rate."""
+    outcome = Scenario(2, 1, 30.0, 30.0, seed=seed, hours=4).measure()
+    assert outcome.loss <= MAX_LOSS
+    assert outcome.part >= MIN_PART
+
+
 @pytest.mark.parametrize("burst", [1.0, 5.0])
 def test_offline_clients_use_the_part_of_the_device_that_a_burst_leaves(burst: float) -> None:
     outcome = Scenario(1, 2, burst, burst, intensity=0.5).measure()
@@ -114,10 +132,18 @@ def test_offline_clients_use_the_part_of_the_device_that_a_burst_leaves(burst: f
 
 
 def test_online_clients_that_fill_the_device_together_still_share_it_beside_an_offline_client() -> None:
-    """The offline client gets less, because one limit holds for bursts of one online client and of both at once."""
+    """In the first ten minutes, the offline client gets less, because three limits have to be found."""
     outcome = Scenario(2, 1, 5.0, 5.0, intensity=0.5).measure()
     assert outcome.loss <= MAX_LOSS
-    assert outcome.part >= 0.45
+    assert outcome.part >= 0.65
+
+
+@pytest.mark.parametrize("intensity", [0.3, 0.5])
+def test_limits_beside_light_online_clients_are_found_in_time(intensity: float) -> None:
+    """Bursts of each online client, and of both at once, have limits of their own."""
+    outcome = Scenario(2, 1, 5.0, 5.0, intensity=intensity, hours=0.5).measure()
+    assert outcome.loss <= MAX_LOSS
+    assert outcome.part >= MIN_PART
 
 
 @pytest.mark.parametrize("mode", [UNIFIED, SWAP])

@@ -29,6 +29,7 @@ class _DeviceState:
     throttle: Throttle
     packing: PackingTrials = field(default_factory=PackingTrials)
     members: tuple[Client, ...] = ()
+    ranks: tuple[int, ...] = ()  # the members' `Client.service_rank`
     reported: dict[str, Sample] = field(default_factory=dict)
 
     @property
@@ -146,8 +147,9 @@ class ColocationController:
         members = tuple(grant.client for grant in device.grants)
         if len(members) > 1:
             members = tuple(sorted(members, key=lambda client: client.service_rank))
-        before = state.members
-        if members != before:
+        before, ranks = state.members, tuple(client.service_rank for client in members)
+        if members != before or ranks != state.ranks:
+            state.ranks = ranks
             self._on_members_changed(state, members, now)
         for client in dict.fromkeys((*before, *members)):
             budget = tightest(
@@ -168,6 +170,7 @@ class ColocationController:
             others = [other for found in together if client in found for other in found if other is not client]
             activity = self._activity(client)
             activity.colocated.set(bool(others), now)
+            activity.set_online(frozenset(other.id for other in others if not other.service_rank))
             activity.packed.set(any(other.service_rank <= client.service_rank for other in others), now)
         state.throttle.update_budgets(members, now)
 

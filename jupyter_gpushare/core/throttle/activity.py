@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
 from ..interface.events import Progress
 
 WINDOW_SECONDS = 5.0  # over which launches are counted
 MAX_WINDOWS = 5  # number of windows that are kept
+_MAX_ONLINE_SETS = 32  # number of sets of online clients for which measurements of a client are kept
 
 _DECAY_PER_SECOND = 0.95  # factor on measured work and blocks after a second
 _WHOLE = 0.95  # part of an interval, from which on the client counts as in its turn for all of it
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class LaunchWindow:
     """
 
     def __init__(self) -> None:
+        self.seconds = 0.0  # measured in all
         self._last: tuple[float, int] | None = None
         self._intervals: deque[_Interval] = deque(maxlen=MAX_WINDOWS + 1)
 
@@ -52,8 +58,13 @@ class LaunchWindow:
         elapsed = now - last[0]
         seconds = elapsed if seconds is None else min(seconds, elapsed)
         if seconds > 0:
+            self.seconds += seconds
             is_whole = seconds >= elapsed * _WHOLE
             self._intervals.append(_Interval(seconds, blocks - last[1], is_whole, not is_whole and is_in_turn))
+
+    def resume(self) -> None:
+        """Leave out the time since the last reading."""
+        self._last = None
 
     @property
     def rate(self) -> float | None:
@@ -91,9 +102,13 @@ class Stopwatch:
 
 @dataclass
 class Activity:
-    """Work and launches of a client, and its time in colocations."""
+    """Work and launches of a client, and its time in colocations.
 
-    window: LaunchWindow = field(default_factory=LaunchWindow)
+    Online clients that work at once slow each other down, so launches are counted for each set of online clients.
+    """
+
+    window: LaunchWindow = field(default_factory=LaunchWindow)  # beside `online`
+    online: frozenset[str] = frozenset()  # ids of the other online clients that share a device with the client now
     used_fraction: float = 0.0  # of its devices, between the last two reports
     exclusive_load: float | None = None  # part of its turns used while no other client runs, exponentially weighted
     colocated: Stopwatch = field(default_factory=Stopwatch)  # with any client
@@ -104,6 +119,13 @@ class Activity:
     _colocated_at_report: float = 0.0  # colocated seconds at the last report
     _worked: float = 0.0  # seconds of work on its devices; each second counts as `_DECAY_PER_SECOND` of the next one
     _blocks: float = 0.0  # launched in the same time, weighted likewise
+    _windows: dict[frozenset[str], LaunchWindow] = field(default_factory=dict)  # by `online`
+
+    def set_online(self, online: frozenset[str]) -> None:
+        if online != self.online or not self._windows:
+            self.online = online
+            self.window = value_of_set(self._windows, online, LaunchWindow)
+            self.window.resume()
 
     def add(
         self, event: Progress, at: float, granted_seconds: float, is_in_turn: bool, measured_exclusively: bool
@@ -141,6 +163,15 @@ class Activity:
     def blocks_per_work_second(self) -> float:
         """Blocks per second of work; 0: unknown. Work is sampled, so seconds with little of it must count little."""
         return self._blocks / self._worked if self._worked and self._blocks else 0.0
+
+
+def value_of_set(values: dict[frozenset[str], T], online: frozenset[str], make: Callable[[], T]) -> T:
+    """Return the value for a set of online clients, and drop the value that has not been used for longest."""
+    value = values.pop(online) if online in values else make()
+    values[online] = value
+    if len(values) > _MAX_ONLINE_SETS:
+        del values[next(iter(values))]
+    return value
 
 
 def highest_rate(rates: Iterable[float]) -> float:

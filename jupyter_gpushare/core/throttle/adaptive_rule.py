@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from ..interface.launch_budget import ADAPTIVE, BLOCKS, MEASURING, LaunchBudget
 from ..state.model import Client
-from .activity import MAX_WINDOWS, WINDOW_SECONDS, Activity, highest_rate
+from .activity import MAX_WINDOWS, WINDOW_SECONDS, Activity, highest_rate, value_of_set
 
 TOLERATED_SLOWDOWN = 0.03  # loss of the guaranteed client up to which the opportunistic client may go faster
 SEVERE_SLOWDOWN = 0.09  # loss of the guaranteed client at which the limit starts anew from a tenth
@@ -30,6 +30,7 @@ FIRST_LIMIT = 20_000.0
 _MAX_UNMEASURED_LIMIT = 1e12  # while the limit doubles with each update, until the client uses enough to be measured
 MIN_LIMIT = WINDOW_SECONDS  # one block per second, all but stopped; ours, because a page reads a rate of 0 as no limit
 _MIN_STEP = 1_000.0  # the smallest change in congestion avoidance
+_MIN_CAPACITY = TOLERATED_SLOWDOWN / 2  # of the device time: the capacity left by clients that seem to leave less
 _FIRST_CAPACITY_FRACTION = 0.8  # of the device time that seems to be left: the first limit, if that time is known
 _PROBE = 1.08  # factor by which a limit exceeds a ceiling that it has reached without loss; doubled each time
 _MAX_PROBE = 1.5
@@ -123,7 +124,8 @@ class AdaptiveRate:
         if loss <= TOLERATED_SLOWDOWN:
             self._losses = 0
             # Otherwise the client does not use its limit, and a step shows nothing. (Ours, as all uses of its rate.)
-            if opportunistic is None or 2 * opportunistic >= self.limit:
+            # A client without launches waits for a limit below the size of its launches.
+            if not opportunistic or 2 * opportunistic >= self.limit:
                 self._increase()
             return
         self._awaits_capacity = False
@@ -187,31 +189,38 @@ class AdaptiveRate:
 
 
 class AdaptiveRule:
-    """Adaptive rates of a device's online members, which its offline members share."""
+    """Adaptive rates of a device's online members, which its offline members share.
+
+    An online member has a rate for each set of online clients beside it. (Ours; TGS has one guaranteed client.)
+    """
 
     def __init__(self, activity: Callable[[Client], Activity]) -> None:
         self._activity = activity
-        self._rates = WeakKeyDictionary[Client, AdaptiveRate]()  # by online client: the rate that it leaves
+        # By online client and `Activity.online`: the rate that the online client leaves.
+        self._rates = WeakKeyDictionary[Client, dict[frozenset[str], AdaptiveRate]]()
         self._members: tuple[Client, ...] = ()
 
     def update(self, members: Sequence[Client], now: float) -> None:
         launched = [self._activity(client).window.rate for client in members if client.service_rank]
-        if not launched:
-            return  # two online clients share the device, and the rate of neither one is its exclusive rate
         opportunistic = None if None in launched else sum(rate for rate in launched if rate)
         is_spilled = any(client.turn_limit is not None for client in members)
-        for client in members:
-            if client in self._rates and not client.service_rank:
-                activity = self._activity(client)
-                colocated = activity.colocated.seconds_at(now)  # a clock that stands still in the client's pauses
-                self._rates[client].update(activity.window.rate, opportunistic, colocated, self._capacity_left(members))
-                lost = self._rates[client].take_lost_seconds()
-                if lost and is_spilled:  # so that takeovers from the same client cost no more than the rest
-                    client.takeover_budget.spend(lost, now, is_return=False)
+        for client, rate in self._rates_of(members).items():
+            window = self._activity(client).window
+            # The window's clock stands still in the client's pauses.
+            rate.update(window.rate, opportunistic, window.seconds, self._capacity_left(members))
+            lost = rate.take_lost_seconds()
+            if lost and is_spilled:  # so that takeovers from the same client cost no more than the rest
+                client.takeover_budget.spend(lost, now, is_return=False)
+
+    def _rates_of(self, members: Sequence[Client]) -> dict[Client, AdaptiveRate]:
+        """Return the rates of the online members beside the present online clients, as far as they exist."""
+        online = [client for client in members if client in self._rates and not client.service_rank]
+        rates = {client: self._rates[client].get(self._activity(client).online) for client in online}
+        return {client: rate for client, rate in rates.items() if rate}
 
     def online_loss(self) -> float | None:
         """Return the largest loss of an online member, as a fraction of its exclusive rate; None: not measured."""
-        rates = [self._rates[client] for client in self._members if not client.service_rank and client in self._rates]
+        rates = self._rates_of(self._members).values()
         return max((rate.loss for rate in rates if rate.loss is not None), default=None)
 
     def _capacity_left(self, members: Sequence[Client]) -> float | None:
@@ -223,24 +232,24 @@ class AdaptiveRule:
         if not all(paces):
             return inf
         left = 1.0 - sum(load for load in loads if load)
-        return max(0.0, left) * WINDOW_SECONDS * sum(paces) / len(paces)
+        return max(_MIN_CAPACITY, left) * WINDOW_SECONDS * sum(paces) / len(paces)
 
     def budgets(self, members: Sequence[Client], now: float) -> dict[str, LaunchBudget]:
-        for client in {*members} - {*self._members}:
-            if rate := self._rates.get(client):
-                rate.update(None, None, self._activity(client).colocated.seconds_at(now))
+        for client, rate in self._rates_of(members).items():
+            if client not in self._members:
+                rate.update(None, None, self._activity(client).window.seconds)
         self._members = tuple(members)
         online = [client for client in members if not client.service_rank]
         offline = [client.id for client in members if client.service_rank]
         if not online or not offline:
             return {}
-        for client in online:
-            if client not in self._rates:
-                self._rates[client] = AdaptiveRate()
-        rates = {client.id: self._rates[client] for client in online}
+        rates = {client.id: self._rate(client) for client in online}
         allowed = {identity: rate.allowed for identity, rate in rates.items() if rate.allowed is not None}
         if not allowed:
             return {}
         reason = MEASURING if any(rates[identity].baseline is None for identity in allowed) else ADAPTIVE
         rate_per_client = max(1, int(min(allowed.values()) / len(offline)))
         return dict.fromkeys(offline, LaunchBudget(rate_per_client, BLOCKS, reason, tuple(allowed)))
+
+    def _rate(self, client: Client) -> AdaptiveRate:
+        return value_of_set(self._rates.setdefault(client, {}), self._activity(client).online, AdaptiveRate)
