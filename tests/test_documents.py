@@ -80,6 +80,15 @@ def test_broken_links_are_found() -> None:
     assert list(broken(DOCS / "index.md", "[a](glossary.md) [b](../README.md)")) == ["../README.md"]
 
 
+def test_documents_install_from_a_clone() -> None:
+    """No index has the package, so each installation is that of the folder of the project, or of a wheel."""
+    commands = {name_of(path): re.findall(r"pip install [^`\n]*", path.read_text()) for path in MARKDOWN}
+    assert commands["README.md"] == ["pip install ."]
+    by_name = re.compile(r"(?<![/\w.-])jupyter-gpushare(?![\w-])")
+    found = {name: [one for one in lines if by_name.search(one)] for name, lines in commands.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
 def test_audited_actions_are_documented() -> None:
     """Each action that the coordinator records is in the list of the page on hosts with many users."""
     sources = (ROOT / "jupyter_gpushare" / "coordinator").rglob("*.py")

@@ -352,7 +352,8 @@ def _jupyter() -> Iterator[Finding]:
     if "gpushare-provisioner" in names:
         yield Finding("ok", "provisioner", "gpushare-provisioner is installed")
     else:
-        yield Finding("error", "provisioner", "gpushare-provisioner is not installed", "pip install jupyter-gpushare")
+        remedy = "pip install . in the folder of the project"
+        yield Finding("error", "provisioner", "gpushare-provisioner is not installed", remedy)
     shared = [name for name, spec in kernelspec.installed_specs().items() if spec.shared]
     if shared:
         yield Finding("ok", "kernels", f"shared: {', '.join(shared)}")
