@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         CoordinatorApp.launch_instance(words[1:])
         return 0
-    if node := nodes.take_node(words):
+    if (node := nodes.take_node(words)) is not None:
         try:
             return nodes.run_on_nodes(node, words)
         except KeyboardInterrupt:

@@ -192,7 +192,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--display-name", default="", metavar="TEXT", help='display name of the variant (default "X (shared GPU)")'
     )
     maker.add_argument("--cluster", action="store_true", help="start the kernels on the nodes of c.GpuShareCluster")
-    maker.add_argument("--node", metavar="NODE", default="", help="node of the kernels; needs --cluster")
+    maker.add_argument("--node", metavar="NODE", help="node of the kernels; needs --cluster")
     maker.add_argument(
         "--gpus", metavar="N", type=count(1, 64), default=1, help="number of devices of a kernel (default 1)"
     )
@@ -236,7 +236,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _install(args: argparse.Namespace) -> int:
-    if args.node:
+    if args.node is not None:
         _check_node(args.node, args.cluster)
     if args.all and (args.name or args.display_name):
         raise ValueError("--name and --display-name need one kernel, so they exclude --all")
@@ -268,7 +268,7 @@ def _install(args: argparse.Namespace) -> int:
                 gpus=args.gpus,
                 memory_mode=args.memory_mode,
                 cluster=args.cluster,
-                node=args.node,
+                node=args.node or "",
                 quota=quota,
             )
             name = (args.name or original.name + (CLUSTER_SUFFIX if args.cluster else SUFFIX)).lower()

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-ALL = "all"
 _NODE_SECONDS = 60.0  # for each of several nodes
-HELP = f"run the command on this node of c.GpuShareCluster, or on '{ALL}' of them, instead of this host"
+HELP = "run the command on this node of c.GpuShareCluster, or on 'all' of them, instead of this host"
 # Commands about the clients and the devices of one host.
 COMMANDS = (
     *("status", "usage", "config", "quota", "hold", "release", "evict", "move", "suspend", "resume", "device"),
@@ -22,10 +21,10 @@ COMMANDS = (
 )
 
 
-def take_node(words: list[str]) -> str:
-    """Remove the option from the words of a command line, and return its value, or "" without the option."""
+def take_node(words: list[str]) -> str | None:
+    """Remove the option from the words of a command line, and return its value, or None without the option."""
     if not words or words[0] not in COMMANDS:
-        return ""
+        return None
     for at, word in enumerate(words):
         if word == "--":
             break
@@ -35,29 +34,29 @@ def take_node(words: list[str]) -> str:
         if word == "--node" and at + 1 < len(words):
             del words[at]
             return words.pop(at)
-    return ""
+    return None
 
 
 def run_on_nodes(node: str, words: Sequence[str]) -> int:
     """Run a command on a node, or on all nodes at the same time. Return the largest exit status."""
     from traitlets import TraitError
 
-    from ..cluster.settings import GpuShareCluster
+    from ..cluster.settings import ALL_NODES, GpuShareCluster
 
     try:
         settings = GpuShareCluster.from_files()
-        nodes = settings.all_nodes if node == ALL else [node]
+        nodes = settings.all_nodes if node == ALL_NODES else [node]
         if unknown := set(nodes) - set(settings.all_nodes):
             raise ValueError(
                 f"{unknown.pop()!r} is not in c.GpuShareCluster.nodes: allowed are {', '.join(settings.all_nodes)} "
-                f"and {ALL}"
+                f"and {ALL_NODES}"
             )
-        if node == ALL and "--watch" in words:
+        if node == ALL_NODES and "--watch" in words:
             raise ValueError(f"--watch needs one node: allowed are {', '.join(settings.all_nodes)}")
     except (TraitError, ValueError) as error:
         print(f"jupyter gpushare {words[0]}: {error}", file=sys.stderr)
         return 2
-    if node != ALL:
+    if node != ALL_NODES:
         return _run(settings.command(node, words), words[0])
     with ThreadPoolExecutor(len(nodes)) as threads:
         results = list(threads.map(lambda one: _run_captured(settings.command(one, words)), nodes))

@@ -28,6 +28,7 @@ ENGINES = {
 _FIELDS = {"node", "agent", "quoted_agent"}
 _NODE = re.compile(r"[A-Za-z0-9][\w.:@-]*")  # never an option of the command
 _LOCAL_NODE = "localhost"
+ALL_NODES = "all"  # value of the option --node, and so no name of a node
 
 
 class GpuShareCluster(Configurable):
@@ -122,6 +123,8 @@ class GpuShareCluster(Configurable):
     def _check_nodes(self, proposal: dict[str, Any]) -> list[str]:
         for name in proposal["value"]:
             check_node(name, "GpuShareCluster.nodes")
+            if proposal["value"].count(name) > 1:
+                raise TraitError(f"GpuShareCluster.nodes: {name!r} is there more than once: allowed is each name once")
         return list(proposal["value"])
 
     @validate("ports")
@@ -202,3 +205,5 @@ def check_node(name: str, setting: str) -> None:
             f"{setting}: {name!r} is no name of a node: allowed are letters, digits and . _ : @ -, "
             "with a letter or a digit first"
         )
+    if name == ALL_NODES:
+        raise TraitError(f"{setting}: {name!r} is no name of a node: the option --node means all nodes by it")

@@ -50,6 +50,8 @@ def test_a_command_of_ones_own_is_an_engine() -> None:
         ({"engine": "ssh {host} {agent}"}, "nor a command with"),
         ({"nodes": ["gpu1", "-oProxyCommand=x"]}, "'-oProxyCommand=x' is no name of a node"),
         ({"nodes": [""]}, "'' is no name of a node"),
+        ({"nodes": ["gpu1", "all"]}, "'all' is no name of a node: the option --node means all nodes by it"),
+        ({"nodes": ["gpu1", "gpu2", "gpu1"]}, "'gpu1' is there more than once: allowed is each name once"),
         ({"ports": "80-90"}, "'80-90' is no range of ports: allowed are FIRST-LAST, from 1024 to 65535"),
         ({"ports": "40000"}, "is no range of ports"),
         ({"ports": "5000-4000"}, "is no range of ports"),

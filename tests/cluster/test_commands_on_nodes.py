@@ -58,6 +58,8 @@ def test_commands_run_on_the_node_or_on_all_nodes(configuration: Path) -> None:
     ("words", "status", "complaint"),
     [
         (("status", "--node", "gpu9"), 2, "'gpu9' is not in c.GpuShareCluster.nodes: allowed are gpu1, gpu2 and all"),
+        (("status", "--node", ""), 2, "'' is not in c.GpuShareCluster.nodes: allowed are gpu1, gpu2 and all"),
+        (("status", "--node="), 2, "'' is not in c.GpuShareCluster.nodes: allowed are gpu1, gpu2 and all"),
         (("status", "--node", "gpu1"), 1, "no coordinator answers"),
         (("status", "--watch", "--node", "all"), 2, "--watch needs one node: allowed are gpu1, gpu2"),
         (("status", "--node"), 2, "--node: expected one argument"),
@@ -93,12 +95,12 @@ def test_invalid_settings_are_named(configuration: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "node", "rest"),
     [
-        (["status"], "", ["status"]),
+        (["status"], None, ["status"]),
         (["status", "--node", "n", "--json"], "n", ["status", "--json"]),
         (["doctor", "--node=n"], "n", ["doctor"]),
-        (["run", "--", "train", "--node", "n"], "", ["run", "--", "train", "--node", "n"]),
-        (["kernelspec", "install", "--node", "n"], "", ["kernelspec", "install", "--node", "n"]),
+        (["run", "--", "train", "--node", "n"], None, ["run", "--", "train", "--node", "n"]),
+        (["kernelspec", "install", "--node", "n"], None, ["kernelspec", "install", "--node", "n"]),
     ],
 )
-def test_only_commands_about_a_host_have_the_option(words: list[str], node: str, rest: list[str]) -> None:
+def test_only_commands_about_a_host_have_the_option(words: list[str], node: str | None, rest: list[str]) -> None:
     assert (nodes.take_node(words), words) == (node, rest)

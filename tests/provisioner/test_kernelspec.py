@@ -164,6 +164,7 @@ def test_all_kernels_at_once(other: Path) -> None:
         (["install", "--kernel", "other", "--user", "--gpus", "x"], 2, "'x' is not a whole number from 1 to 64"),
         (["install", "--kernel", "other", "--user", "--node", "gpu1"], 2, "it needs --cluster"),
         (["install", "--kernel", "other", "--user", "--cluster", "--node=-oX"], 2, "'-oX' is no name of a node"),
+        (["install", "--kernel", "other", "--user", "--cluster", "--node="], 2, "'' is no name of a node"),
         (["install", "--all", "--user", "--name", "x"], 2, "they exclude --all"),
         (["remove", "--kernel", "other"], 1, "not a shared kernel, so it is not removed"),
         (["remove"], 2, "--kernel"),
