@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -45,6 +46,16 @@ from .conftest import WAIT, Node, start_request
 
 def is_alive(pid: int) -> bool:
     return keeper.start_ticks(pid) != 0
+
+
+def processes_with(variable: str) -> list[int]:
+    """Return the processes that have this variable in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # of a process that has ended meanwhile
+            if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
 
 
 @pytest.mark.parametrize(("end", "status"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", -9), ("print('done')", 0)])
@@ -189,6 +200,20 @@ def test_a_failed_start_is_one_sentence_and_leaves_nothing(node: Node, options: 
     node.request(start_request("k2"))  # so that there is a coordinator
     clients = node.request(Coordinator(message={"type": "status"}))["clients"]
     assert [client["id"] for client in clients] == ["k2"]
+
+
+def test_a_kernel_whose_state_cannot_be_written_is_killed_before_the_failure_is_reported(node: Node) -> None:
+    folder = kernel_folder.KernelFolder("k1")
+    folder.make()
+    (folder.path / "state.new").mkdir()  # so that the keeper cannot write the file
+    with pytest.raises(NodeError, match=r"^the node cannot write .*/state: Is a directory$") as failure:
+        node.request(start_request())
+    left = processes_with(f"GPUSHARE_KERNEL_FOLDER={folder.path}")
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+    assert failure.value.reason == "node_failed"
+    assert kernel_folder.all_kernels() == []
 
 
 @pytest.mark.parametrize("version", ["6.29.5", "7.2.0a1"])

@@ -78,3 +78,30 @@ def test_a_kernel_that_is_adopted_during_its_eviction_goes_on(tmp_path: Path, mo
     keep.join(WAIT)
     assert steps.read_text().split() == ["evict", "evict", "record"]
     assert kernel.returncode == -signal.SIGTERM
+
+
+def test_a_kernel_whose_node_agent_was_killed_during_its_start_ends_as_an_orphan(tmp_path: Path) -> None:
+    specification = {
+        "argv": ["sleep", "600"],
+        "env": dict(os.environ),
+        "folder": str(tmp_path),
+        "working_directory": "/",
+        "orphan_timeout": 0.3,
+        "before_end": [],
+        "shown": {},
+    }
+    reader, writer = os.pipe()
+    command = [sys.executable, "-I", "-S", keeper.__file__]
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=writer, stderr=writer, text=True)
+    os.close(writer)
+    os.close(reader)  # as at the end of the agent, which alone reads the keeper's report
+    started.communicate(json.dumps(specification) + "\n", WAIT)
+    state = tmp_path / "state"
+    wait_until(state.exists, WAIT)
+    pids = json.loads(state.read_text())
+    wait_until(lambda: not keeper.start_ticks(pids["keeper"]), WAIT)
+    try:
+        assert json.loads((tmp_path / "exit").read_text()) == {"status": -signal.SIGTERM, "reason": "orphan"}
+    finally:
+        if keeper.start_ticks(pids["pid"]) == pids["pid_ticks"]:
+            os.kill(pids["pid"], signal.SIGKILL)

@@ -140,8 +140,9 @@ def start(specification: dict[str, Any]) -> subprocess.Popen[bytes]:
 
 
 def report(answer: dict[str, Any]) -> None:
-    """Print the only line, and leave the pipes of the caller."""
-    print(json.dumps(answer), flush=True)
+    """Print the only line, and leave the pipes of the caller, which may have been killed meanwhile."""
+    with contextlib.suppress(OSError):
+        print(json.dumps(answer), flush=True)
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(null, number)
@@ -158,11 +159,17 @@ def main() -> int:
     try:
         kernel = start(specification)
     except OSError as error:
-        report({"errno": error.errno, "path": error.filename or specification["argv"][0]})
+        report({"failed": "start", "errno": error.errno, "path": error.filename or specification["argv"][0]})
         return 1
     pids = {"pid": kernel.pid, "keeper": os.getpid()}
-    ticks = {f"{name}_ticks": start_ticks(pid) for name, pid in pids.items()}
-    write_file(f"{folder}/state", {**specification["shown"], **pids, **ticks})
+    try:
+        ticks = {f"{name}_ticks": start_ticks(pid) for name, pid in pids.items()}
+        write_file(f"{folder}/state", {**specification["shown"], **pids, **ticks})
+    except OSError as error:  # without `state`, no node agent would find the kernel
+        os.killpg(kernel.pid, signal.SIGKILL)
+        kernel.wait()
+        report({"failed": "write", "errno": error.errno, "path": f"{folder}/state"})
+        return 1
     report(pids)
     os.chdir("/")
     reason = keep(kernel, folder, specification["orphan_timeout"], specification["before_end"])

@@ -204,8 +204,9 @@ def _start_keeper(
     answer = json.loads(started.stdout) if started.stdout else {}
     if "pid" in answer:
         return int(answer["pid"])
-    if "errno" in answer:
-        raise NodeError(f"the node cannot start {answer['path']}: {os.strerror(answer['errno'])}", "cannot_execute")
+    if "failed" in answer:
+        reason = "cannot_execute" if answer["failed"] == "start" else "node_failed"
+        raise NodeError(f"the node cannot {answer['failed']} {answer['path']}: {os.strerror(answer['errno'])}", reason)
     lines = started.stderr.strip().splitlines() or [f"exit status {started.returncode}"]
     raise NodeError(f"the keeper of the kernel failed: {lines[-1]}", "keeper_failed")
 
