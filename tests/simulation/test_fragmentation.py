@@ -91,14 +91,14 @@ def test_invalid_value_in_a_trace_is_refused(tmp_path: Path, pods: list[tuple[in
 
 def test_simulator_accepts_placement_strategies() -> None:
     assert parse_variant("fcfs:placement=fgd").settings.placement.strategy == "fgd"
-    with pytest.raises(ValueError, match="strategy='best' is unknown: allowed are spread, pack, fgd"):
+    with pytest.raises(ValueError, match="placement='best' is unknown: allowed are spread, pack, fgd"):
         parse_variant("fcfs", {"placement": "best"})
 
 
 def test_file_without_the_columns_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [], [1])
     (tmp_path / fragmentation.PODS).write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"openb_pod_list_default.csv has no column 'num_gpu'"):
+    with pytest.raises(ValueError, match=r"openb_pod_list_default.csv, line 1: columns num_gpu, gpu_milli are missing"):
         fragmentation.read(tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_row_with_too_few_columns_is_refused(tmp_path: Path) -> None:
 def test_malformed_file_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [(500, 1)], [1])
     (tmp_path / fragmentation.PODS).write_text("num_gpu,gpu_milli\n1," + "5" * csv.field_size_limit() + "5\n")
-    with pytest.raises(ValueError, match=r"openb_pod_list_default.csv: field larger than field limit"):
+    with pytest.raises(ValueError, match=r"openb_pod_list_default.csv, line 2: field larger than field limit"):
         fragmentation.read(tmp_path)
 
 

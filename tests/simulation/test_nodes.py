@@ -15,6 +15,7 @@ from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.placement import STRATEGIES
 from jupyter_gpushare.simulation.cluster.nodes import draw_pods, place_clients, run_nodes
 from jupyter_gpushare.simulation.experiment import SERVERS, parse_variant, run
+from jupyter_gpushare.simulation.workloads import node_list
 from jupyter_gpushare.simulation.workloads.node_list import Node
 from jupyter_gpushare.simulation.workloads.workload import Cell, Participant, Workload
 
@@ -110,6 +111,13 @@ def test_placements_are_compared_on_nodes(traces: Path, capsys: pytest.CaptureFi
     assert 0.5 < pack["utilisation"] < 1
 
 
+def test_a_list_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    """Spreadsheets write a byte-order mark, and end lines with CR and LF."""
+    file = tmp_path / "nodes.csv"
+    file.write_bytes(b"\xef\xbb\xbfsn,gpu\r\nn1,2\r\nn2,1\r\n")
+    assert node_list.read(str(file)) == [Node("n1", 2), Node("n2", 1)]
+
+
 def test_notebooks_run_beside_pods(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--nodes", str(traces / "nodes.csv"), "--trace", f"openb:{traces / 'pods.csv'}", "--notebooks", "20"]
     assert main(["simulate", *options, "--hours", "0.05", "--json"]) == 0
@@ -121,6 +129,10 @@ def test_notebooks_run_beside_pods(traces: Path, capsys: pytest.CaptureFixture[s
     [
         ("name,gpu\nn1,2\n", (), "line 1: columns sn are missing: needed are sn, gpu"),
         ("sn,gpu\nn1,many\n", (), "line 2: sn='n1', gpu='many' (allowed are a name and 0 to 64 devices)"),
+        (b"sn,gpu\nn1,2\nn\xff,1\n", (), "nodes.csv, line 3: invalid start byte (allowed is UTF-8)\n"),
+        (f"sn,gpu\nn1,2\n{'n' * 200_000},1\n", (), "nodes.csv, line 3: field larger than field limit (131072)\n"),
+        ('sn,gpu\n"n\n1",1\nn2,many\n', (), "line 4: sn='n2', gpu='many'"),
+        ("sn,gpu\nn1,2\n", ("--policy", "fcfs:placement=foo"), "placement='foo' is unknown: allowed are spread"),
         ("sn,gpu\nn1,0\n", (), "no node of the list has a GPU"),
         ("sn,gpu\nn1,2\nn1,4\n", (), "two nodes have the same name"),
         ("sn,gpu\nn1,2\n", ("--devices", "4"), "--devices is not allowed with --nodes"),
@@ -133,10 +145,10 @@ def test_notebooks_run_beside_pods(traces: Path, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_an_invalid_list_is_refused_with_what_is_allowed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, options: tuple[str, ...], complaint: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | bytes, options: tuple[str, ...], complaint: str
 ) -> None:
     file = tmp_path / "nodes.csv"
-    file.write_text(content)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert main(["simulate", "--nodes", str(file), "--trace", "notebooks:20", *options]) == 2
     assert complaint in capsys.readouterr().err
 

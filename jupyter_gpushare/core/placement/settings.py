@@ -35,7 +35,7 @@ class PlacementSettings:
     def __post_init__(self) -> None:
         """Check the values. Raises Refused."""
         if self.strategy not in STRATEGIES:
-            raise Refused(f"strategy={self.strategy!r} is unknown: allowed are {', '.join(STRATEGIES)}")
+            raise Refused(f"placement={self.strategy!r} is unknown: allowed are {', '.join(STRATEGIES)}")
         bound = self.oversubscription
         if bound is not None and not (math.isfinite(bound) and bound >= 1):
             raise Refused(f"oversubscription={bound:g} is out of range: allowed is 1 or more, or none for no bound")

@@ -9,16 +9,16 @@ Only devices count: processors and host memory, which the trace has as well, are
 
 from __future__ import annotations
 
-import csv
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...core.base.errors import Refused
 from ...core.placement import Placement, PlacementRequest, PlacementSettings
 from ...core.placement.fragmentation_strategy import fragmentation
+from ..workloads.traces import csv_rows
 
 PODS = "openb_pod_list_default.csv"
 NODES = "openb_node_list_gpu_node.csv"
@@ -36,8 +36,8 @@ class Trace(NamedTuple):
 
 def read(path: Path) -> Trace:
     """Read the trace in the folder `path`, two files with the published names. Raises ValueError, OSError."""
-    pods = [pod for row in _rows(path / PODS, ("num_gpu", "gpu_milli")) if all(pod := _pod(row))]
-    nodes = [count for row in _rows(path / NODES, ("gpu",)) if (count := _integer(row, "gpu"))]
+    pods = [pod for _, row in csv_rows(str(path / PODS), ("num_gpu", "gpu_milli")) if all(pod := _pod(row))]
+    nodes = [count for _, row in csv_rows(str(path / NODES), ("gpu",)) if (count := _integer(row, "gpu"))]
     if not pods:
         raise ValueError(f"{PODS} has no pod that asks for a device")
     if not nodes:
@@ -45,26 +45,14 @@ def read(path: Path) -> Trace:
     return Trace(pods, nodes)
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterable[dict[str, str | None]]:
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        try:
-            for column in columns:
-                if column not in (reader.fieldnames or ()):
-                    raise ValueError(f"{path.name} has no column {column!r}: the simulation needs {', '.join(columns)}")
-            yield from reader
-        except csv.Error as error:
-            raise ValueError(f"{path.name}: {error}") from None
-
-
-def _pod(row: dict[str, str | None]) -> tuple[int, int]:
+def _pod(row: Mapping[str, str | None]) -> tuple[int, int]:
     size = _integer(row, "gpu_milli")
     if size > 1000:
         raise ValueError(f"gpu_milli={size} is out of range: allowed are 0 to 1000")
     return size, _integer(row, "num_gpu")
 
 
-def _integer(row: dict[str, str | None], column: str) -> int:
+def _integer(row: Mapping[str, str | None], column: str) -> int:
     """Return the value of a column. A row with too few values has None there."""
     value = row[column]
     if value is None:

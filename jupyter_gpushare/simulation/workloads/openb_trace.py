@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -49,12 +50,18 @@ def _parse_pod(path: str, number: int, row: dict[str, str]) -> tuple[str, int, f
         created, deleted = float(row["creation_time"]), float(row["deletion_time"] or row["creation_time"])
         if not gpus:
             return None
-        if not 0 < milli <= 1000 or not 1 <= gpus <= 64 or deleted < created:
+        if not 0 < milli <= 1000 or not 1 <= gpus <= 64 or not _is_period(created, deleted):
             raise ValueError(f"num_gpu={gpus}, gpu_milli={milli}, from {created:g} to {deleted:g}")
     except (ValueError, TypeError) as error:
-        allowed = "allowed are num_gpu from 0 to 64, gpu_milli from 1 to 1000, deletion not before creation"
+        allowed = (
+            "allowed are num_gpu from 0 to 64, gpu_milli from 1 to 1000, finite times, deletion not before creation"
+        )
         raise InvalidTrace(f"{path}, line {number}: {error} ({allowed})") from None
     return row["name"], gpus, milli / 1000, created, deleted, "online" if row["qos"] in ONLINE_QOS else "offline"
+
+
+def _is_period(begin: float, end: float) -> bool:
+    return math.isfinite(end - begin) and begin <= end
 
 
 class _DutyCycle:

@@ -6,7 +6,9 @@ docs/explanation/simulator.md describes the format.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,14 +37,22 @@ class InvalidTrace(ValueError):
 
 def csv_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows of a CSV file with these columns, each with its line number. Raises InvalidTrace, OSError."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
+    content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)  # which spreadsheets write
+    try:
+        rows = csv.DictReader(io.StringIO(content.decode(), newline=""))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidTrace(f"{path}, line {line}: {error.reason} (allowed is UTF-8)") from None
+    try:
         missing = [name for name in columns if name not in (rows.fieldnames or ())]
         if missing:
             raise InvalidTrace(
                 f"{path}, line 1: columns {', '.join(missing)} are missing: needed are {', '.join(columns)}"
             )
-        yield from enumerate(rows, start=2)
+        for row in rows:
+            yield rows.reader.line_num, row
+    except csv.Error as error:
+        raise InvalidTrace(f"{path}, line {rows.reader.line_num}: {error}") from None
 
 
 class _Line(

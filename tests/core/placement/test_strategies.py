@@ -256,7 +256,7 @@ def test_strategies_change_live() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"strategy": "best"}, "strategy='best' is unknown: allowed are spread, pack, fgd"),
+        ({"strategy": "best"}, "placement='best' is unknown: allowed are spread, pack, fgd"),
         ({"oversubscription": 0.5}, "oversubscription=0.5 is out of range: allowed is 1 or more"),
     ],
 )
