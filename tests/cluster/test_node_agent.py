@@ -216,6 +216,33 @@ def test_a_kernel_whose_state_cannot_be_written_is_killed_before_the_failure_is_
     assert kernel_folder.all_kernels() == []
 
 
+@pytest.mark.parametrize("name", ["state", "exit"])
+@pytest.mark.parametrize("content", ["", "\0" * 64, "[]", "{}"])
+def test_an_unreadable_file_of_a_kernel_blocks_no_start(node: Node, name: str, content: str) -> None:
+    node.request(start_request("k0", argv=["true"]))
+    node.request(Wait(kernel="k0"))
+    folder = kernel_folder.KernelFolder("k0")
+    wait_until(lambda: not list(folder.processes()))
+    (folder.path / name).write_text(content)
+    started = node.request(start_request())
+    assert node.request(Running()) == [started | {"note": ""}]
+    assert node.request(start_request("k0"))["kernel"] == "k0"
+
+
+async def test_an_unexpected_error_is_one_sentence_with_its_traceback_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(request: Start) -> Any:
+        raise ValueError("a surprise\nof two lines")
+
+    monkeypatch.setattr(node_agent, "start_kernel", fail)
+    answers: asyncio.Queue[bytes] = asyncio.Queue()
+    NodeAgent(answers.put_nowait).handle(msgspec.json.encode(structs.replace(start_request(), id=7)))
+    answer = msgspec.json.decode(await asyncio.wait_for(answers.get(), WAIT))
+    assert (answer["id"], answer["message"]) == (7, "the node failed: ValueError: a surprise of two lines")
+    assert "Traceback" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("version", ["6.29.5", "7.2.0a1"])
 def test_an_ipykernel_without_encryption_is_one_sentence_and_leaves_nothing(
     node: Node, tmp_path: Path, version: str

@@ -27,6 +27,8 @@ from ...wire import address
 from ..channel.messages import Ended, NodeError, Started
 from .keeper import start_ticks
 
+_STATE = {"pid", "pid_ticks", "keeper", "keeper_ticks", "ports", "client"}
+_EXIT = {"status", "reason"}
 _NAMES = re.compile(r"[\w.-]{1,128}")
 
 
@@ -66,7 +68,7 @@ class KernelFolder:
 
     def exists(self) -> bool:
         """Return whether a kernel of this id has been started and not been forgotten."""
-        return (self.path / "state").exists()
+        return self._read("state", _STATE) is not None
 
     def create(self) -> None:
         """Create the folder of a kernel that is about to start, without the files of an earlier start."""
@@ -83,7 +85,7 @@ class KernelFolder:
 
     def state(self) -> dict[str, Any]:
         """Return the keeper's `state`. Raise NodeError without one."""
-        found = self._read("state")
+        found = self._read("state", _STATE)
         if found is None or self._start not in ("", found.get("start")):
             raise NodeError(f"the node has no kernel {self.kernel}", "unknown_kernel")
         return found
@@ -94,7 +96,7 @@ class KernelFolder:
 
     def ended(self) -> Ended | None:
         """Return the end of the kernel, or None for a kernel that runs."""
-        found = self._read("exit")
+        found = self._read("exit", _EXIT)
         if found is not None:
             return Ended(status=found["status"], reason=found["reason"])
         state = self.state()
@@ -122,9 +124,10 @@ class KernelFolder:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return descriptor
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, keys: set[str]) -> dict[str, Any] | None:
+        """Return the content of a file with these keys, or None without one. A power loss may leave an empty file."""
         try:
-            found: dict[str, Any] = json.loads((self.path / name).read_text())
-        except (FileNotFoundError, NotADirectoryError):
+            found = json.loads((self.path / name).read_text())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
-        return found
+        return found if isinstance(found, dict) and keys <= found.keys() else None

@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,10 @@ class NodeAgent:
             answer = Answer(id=request.id, reason=error.reason, message=str(error))
         except OSError as error:
             message = f"the node failed: {error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+            answer = Answer(id=request.id, reason="node_failed", message=message)
+        except Exception as error:  # a server waits for the answer to each request
+            traceback.print_exc()
+            message = f"the node failed: {' '.join(f'{type(error).__name__}: {error}'.split())}"
             answer = Answer(id=request.id, reason="node_failed", message=message)
         self._answer(answer)
 
