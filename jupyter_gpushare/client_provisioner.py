@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
+from tornado import web
 from traitlets import Bool, CaselessStrEnum, Float, Integer, TraitError, Unicode, Union, validate
 
 from .config import quota_options, traits
 from .launch import kernel_env
 
 _QUOTA = ("share", "limit", "memory", "resident", "service", *quota_options.PLACEMENT_OPTIONS)
+
+
+class RequestFailed(web.HTTPError):
+    """Failed request, whose sentence Jupyter Server sends to the page. The page shows "Unhandled error" otherwise."""
+
+    def __init__(self, sentence: str, reason: str, status: int = 500) -> None:
+        super().__init__(status, sentence, reason=reason)
+        self._sentence = sentence
+
+    @functools.cached_property
+    def log_message(self) -> str:
+        """Return the sentence as Jupyter Server sends it. Tornado would double the percent signs."""
+        return self._sentence
+
+    def __str__(self) -> str:
+        return self._sentence
+
+
+class InvalidSetting(RequestFailed, TraitError):
+    """Failed start by an invalid value in the kernelspec or in the server's settings."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error), "invalid_setting")
 
 
 class ClientProvisioner(KernelProvisionerBase):
@@ -66,7 +91,11 @@ class ClientProvisioner(KernelProvisionerBase):
         unknown = sorted(set(kwargs) - set(self.trait_names()))
         for name in unknown:  # traitlets would drop these settings without a warning
             kwargs.pop(name)
-        super().__init__(**kwargs)
+        try:
+            super().__init__(**kwargs)
+            self.quota = quota_options.quota_text(**{name: getattr(self, name) for name in _QUOTA})
+        except (TraitError, ValueError) as error:
+            raise InvalidSetting(error) from None
         if unknown:
             allowed = ", ".join(
                 sorted(
@@ -75,7 +104,6 @@ class ClientProvisioner(KernelProvisionerBase):
                 )
             )
             self.log.warning("ignored unknown provisioner settings %s: allowed are %s", ", ".join(unknown), allowed)
-        self.quota = quota_options.quota_text(**{name: getattr(self, name) for name in _QUOTA})
         self.identity: kernel_env.Identity | None = None
         self.client_label = ""
 

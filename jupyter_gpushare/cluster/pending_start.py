@@ -102,5 +102,5 @@ async def wait_for_later_request(manager: Any, own: object) -> None:
 
 
 def _pending_starts(manager: Any) -> dict[str, Any]:
-    found: dict[str, Any] = getattr(manager.parent, "_pending_kernels", {})
+    found: dict[str, Any] = getattr(getattr(manager, "parent", None), "_pending_kernels", {})
     return found

@@ -40,7 +40,7 @@ from .kernel_move import KernelMove
 from .kernel_records import KernelRecord
 from .node_choice import SnapshotRequests, StartsInProgress, order_nodes
 from .remote_kernel import RemoteKernel
-from .requesting_provisioner import REQUEST_SECONDS, RequestingProvisioner, StartFailed
+from .requesting_provisioner import REQUEST_SECONDS, NodeRequestFailed, RequestingProvisioner
 from .start_queue import START_QUEUE, WaitingStart
 
 _LOGGED_LINES = 20  # of a kernel that has ended unexpectedly
@@ -102,12 +102,13 @@ class RemoteProvisioner(RequestingProvisioner):
                 self._on_failed_signal(self._kernel, signum, error)
 
     def _on_failed_signal(self, kernel: RemoteKernel, number: int, error: NodeError) -> None:
-        """Abandon a kernel that cannot be killed because its node does not answer. Raise other errors."""
+        """Abandon a kernel that cannot be killed because its node does not answer. Otherwise raise an error."""
         if error.reason == "unknown_kernel":  # the kernel has ended
             return
         manager: Any = self.parent
-        if error.reason not in (*UNREACHABLE, "timeout") or not manager.shutting_down:
-            raise error
+        is_lost = error.reason in (*UNREACHABLE, "timeout")
+        if not is_lost or not manager.shutting_down:
+            raise NodeRequestFailed(error, 503 if is_lost else 500) from None
         if number == signal.SIGKILL:
             self.log.warning("abandoned kernel %s on %s: %s", self.kernel_id, self.node_name, error)
             kernel.abandon(str(error))
@@ -119,7 +120,7 @@ class RemoteProvisioner(RequestingProvisioner):
         await self.send_signal(signal.SIGTERM)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Start the kernel, and return its connection information. Raise StartFailed.
+        """Start the kernel, and return its connection information. Raise NodeRequestFailed.
 
         A kernel that an earlier Jupyter server has started under this id is adopted instead.
         """
@@ -133,7 +134,7 @@ class RemoteProvisioner(RequestingProvisioner):
                 self._discard_kernel()
             pending_start.forget(self.parent, self.kernel_id)
             if isinstance(error, NodeError):
-                raise StartFailed(error) from None
+                raise NodeRequestFailed(error) from None
             raise
 
     async def _launch(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:

@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import msgspec
 import zmq
-from tornado import web
-from traitlets import Unicode, validate
+from traitlets import TraitError, Unicode, validate
 
 from .. import units
-from ..client_provisioner import ClientProvisioner
+from ..client_provisioner import ClientProvisioner, InvalidSetting, RequestFailed
+from . import pending_start
 from .channel.messages import UNREACHABLE, ClientRequest, Connection, NodeError, Request, Start, Started
 from .kernel_records import KernelRecord
 from .node_connection import CONNECTIONS
@@ -26,20 +26,11 @@ from .settings import GpuShareCluster, check_node
 REQUEST_SECONDS = 5.0
 
 
-class StartFailed(web.HTTPError, NodeError):  # type: ignore[misc]  # `reason` is a text in both
-    """Failed start, whose sentence Jupyter Server sends to the page. The page shows "Unhandled error" otherwise."""
+class NodeRequestFailed(RequestFailed, NodeError):  # type: ignore[misc]  # `reason` is a text in both
+    """Failed start or signal of a kernel on a node."""
 
-    def __init__(self, error: NodeError) -> None:
-        web.HTTPError.__init__(self, 500, str(error), reason=error.reason)
-        self._sentence = str(error)
-
-    @functools.cached_property
-    def log_message(self) -> str:
-        """Return the sentence as Jupyter Server sends it. Tornado would double the percent signs."""
-        return self._sentence
-
-    def __str__(self) -> str:
-        return self._sentence
+    def __init__(self, error: NodeError, status: int = 500) -> None:
+        RequestFailed.__init__(self, str(error), error.reason, status)
 
 
 class RequestingProvisioner(ClientProvisioner):
@@ -54,8 +45,12 @@ class RequestingProvisioner(ClientProvisioner):
         return str(proposal.value)
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.settings = GpuShareCluster(parent=self)
+        try:
+            super().__init__(**kwargs)
+            self.settings = GpuShareCluster(parent=self)
+        except TraitError as error:
+            pending_start.forget(kwargs.get("parent"), kwargs.get("kernel_id", ""))
+            raise InvalidSetting(error) from None
         self._session = ""
         self._chosen = ""  # the node of the last start
 

@@ -178,14 +178,18 @@ def test_the_sentence_of_a_failed_start_keeps_its_percent_signs(server: JupyterS
     assert "cannot start /no/such/50%s: No such file or directory" in sentence
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"node": "n3"}, "the address of the node n3 is unknown"), ({"share": -1}, "share=-1 is out of range")],
+)
 def test_a_server_ends_its_kernels_after_a_start_has_failed(
-    start_server: Callable[..., JupyterServer], tmp_path: Path
+    start_server: Callable[..., JupyterServer], tmp_path: Path, options: dict[str, Any], sentence: str
 ) -> None:
-    write_kernelspec(tmp_path, "unreachable", node="n3")
+    write_kernelspec(tmp_path, "failing", **options)
     server = start_server(**separate_nodes(tmp_path))
     server.request("POST", "kernels", {"name": "remote"})
     starts = Starts(server)
-    assert "the address of the node n3 is unknown" in starts.begin("kernels", {"name": "unreachable"}).result(WAIT)
+    assert sentence in starts.begin("kernels", {"name": "failing"}).result(WAIT)
     server.process.terminate()
     server.process.wait(WAIT)
     assert [folder.name for folder in tmp_path.glob("n?/state/gpushare/*/kernels/*")] == []
