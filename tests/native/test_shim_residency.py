@@ -220,7 +220,7 @@ def test_memory_that_is_made_while_the_turn_ends_leaves_at_once(
         wait_until(lambda: report.resident == 0)  # the memory of earlier turns has left, too
         left, released = report.evicted_bytes, time.monotonic()
         client.run("cuda.library.faulty_hold(0); thread.join()")
-        wait_until(lambda left=left: (report.resident, report.evicted_bytes) == (0, left + 20 * MIB))
+        wait_until(lambda left=left: report.resident == 0 and report.evicted_bytes >= left + 20 * MIB)
         seconds.append(time.monotonic() - released)
         if seconds[-1] < 0.5:
             break
