@@ -127,6 +127,7 @@ class ExecutionModel(MemoryTransfers):
         """Return the rate of a client on one device.
 
         If all clients together ask for more than the device has, each gets the same fraction of what it asks for.
+        Other work interferes for the part of the time for which it occupies the device.
         """
         rate = self._max_speed(client)
         if len(device.working_clients) == 1:
@@ -134,7 +135,10 @@ class ExecutionModel(MemoryTransfers):
         asked = sum(
             min(one.spec.intensity * self._device_time(one), one.thread_part) for one in device.working_clients.values()
         )
-        return rate if asked <= 1.0 else rate * (1.0 - self.costs.interference) / asked
+        if asked <= 1.0:
+            return rate
+        others = sum(self._device_time(one) for one in device.working_clients.values() if one is not client)
+        return rate * (1.0 - self.costs.interference * min(1.0, others)) / asked
 
     def _max_speed(self, client: SimClient) -> float:
         """Return the client's rate without other work on the device."""
