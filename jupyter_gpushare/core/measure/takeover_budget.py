@@ -21,7 +21,7 @@ import math
 from collections import deque
 from statistics import median_low
 
-MAX_LOSS = 0.04  # of all time; the promise is 5 %, and switches without transfers take another part
+MAX_LOSS = 0.045  # of all time; the promise is 5 %, and switches without transfers take another part
 _MAX_RETURNS = 2.0  # that a bucket holds
 _SHORT_PAUSE = 1.25  # in returns; a part of a longer pause is left when the memory of the offline client has come
 _PROBE_LOSS = 0.005  # of all time, for turns in short pauses, if the last returns have cost the same
