@@ -128,7 +128,7 @@ def test_memory_above_the_resident_quota_is_a_limit(
         ),
         (
             {"reason": "adaptive", "rate": 1200, "unit": "blocks", "loss": 0.0123},
-            "at most 1,200 blocks/s: the speed of b, c is kept (1.23 % slower than alone)",
+            "at most 1,200 blocks/s: the speed of b, c is kept (1.23 % slower than without offline clients)",
         ),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_limit_names_what_was_measured(limit: dict[str, Any], text: str) -> No
             "surplus",
             "50 % of the device's time: its share and idle time, colocated with b, c",
         ),
-        (1, "blocks", "measuring", "1 block/s: the speed of b, c without other clients is measured first"),
+        (1, "blocks", "measuring", "1 block/s: the speed of b, c without offline clients is measured first"),
         (1200, "blocks", "adaptive", "1,200 blocks/s: the speed of b, c is kept"),
     ],
 )

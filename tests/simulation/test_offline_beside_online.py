@@ -116,12 +116,33 @@ def test_online_bursts_keep_their_throughput_and_leave_the_pauses(
     assert outcome.part >= MIN_PART
 
 
-@pytest.mark.parametrize("seed", [2, 3, *tier.nightly([1])])
+@pytest.mark.parametrize("seed", [1, *tier.nightly([2, 3])])
 def test_irregular_bursts_of_two_online_clients_keep_their_throughput(seed: int) -> None:
     """The online clients are busy together at times, and then each of them has half of its rate."""
-    outcome = Scenario(2, 1, 30.0, 30.0, seed=seed, hours=4).measure()
+    outcome = Scenario(2, 1, 30.0, 30.0, seed=seed, hours=1).measure()
     assert outcome.loss <= MAX_LOSS
     assert outcome.part >= MIN_PART
+
+
+@pytest.mark.parametrize("offline", [1, 2])
+@pytest.mark.parametrize(("burst", "pause"), [(ENDLESS, 1.0), (30.0, 3.0), (2.0, 1.0)])
+def test_a_busy_online_client_keeps_its_throughput(burst: float, pause: float, offline: int) -> None:
+    """Short pauses hide no loss, and without a pause nothing is left."""
+    assert Scenario(1, offline, burst, pause, hours=0.5).measure().loss <= MAX_LOSS
+
+
+def test_sets_of_online_clients_that_change_at_once_do_not_stop_an_offline_client() -> None:
+    """No set lasts for the two seconds that a measurement takes."""
+    outcome = Scenario(2, 1, 1.0, 1.0, intensity=0.3, hours=0.5).measure()
+    assert outcome.loss <= MAX_LOSS
+    assert outcome.part >= 0.65
+
+
+def test_many_sets_of_online_clients_do_not_stop_an_offline_client() -> None:
+    """Five online clients have up to sixteen sets each."""
+    outcome = Scenario(5, 1, 10.0, 10.0, NOTEBOOK, intensity=0.1, memory=4 * GB, hours=0.5).measure()
+    assert outcome.loss <= MAX_LOSS
+    assert outcome.part >= 0.3
 
 
 @pytest.mark.parametrize("burst", [1.0, 5.0])

@@ -22,7 +22,7 @@ SUSPENDED = "no turn: it is suspended"
 OTHER_COORDINATOR = "no turn: a client of another coordinator has its device"
 TAKEOVER = "no turn: its memory does not fit beside that of an online client, which would lose too much time"
 PACKING = r"no turn beside {}: together they did ([\d.]+) % less work than in turns"
-ADAPTIVE = r"at most [\d,]+ blocks?/s: the speed of online is kept \([\d.]+ % slower than alone\)"
+ADAPTIVE = r"at most [\d,]+ blocks?/s: the speed of online is kept \([\d.]+ % slower than without offline clients\)"
 OTHERS_WAIT = "at most 20 ms of work queued: other clients wait, or run beside it"
 SIZE = 160 * MIB  # of 256 MiB
 FILL = f"array = cuda.alloc({SIZE})[1]; check(cuda.cuMemsetD8_v2(c_uint64(array), 1, c_size_t({SIZE})))"
@@ -156,7 +156,7 @@ def test_an_offline_program_has_the_reason_while_the_rate_of_an_online_one_is_me
     (limit,) = client["limits"]
     assert (limit["unit"], limit["colocated_with"], limit["loss"]) == ("blocks", ["online"], None)
     assert began - 1 <= limit["since"] <= time.time() + 1
-    assert client["limit_text"].endswith("/s: the speed of online without other clients is measured first")
+    assert client["limit_text"].endswith("/s: the speed of online without offline clients is measured first")
     stop_all(offline, online)
 
 

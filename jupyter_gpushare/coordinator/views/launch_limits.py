@@ -20,7 +20,7 @@ _AMOUNTS: dict[str, Callable[[float], str]] = {
     present_limits.BYTES: lambda size: f"{format_size(int(size))} of its memory on the GPU between its turns",
 }
 _REASONS = {
-    MEASURING: "the speed of {} without other clients is measured first",
+    MEASURING: "the speed of {} without offline clients is measured first",
     ADAPTIVE: "the speed of {} is kept",
     SHARE: "its share, colocated with {}",
     SURPLUS: "its share and idle time, colocated with {}",
@@ -67,5 +67,7 @@ def _describe(limit: dict[str, Any], name_of: Callable[[str], str]) -> str:
         return f"no turn beside {names}: together they did {loss} less work than in turns"
     if limit["rate"] is None:
         return f"no turn: {_NO_TURN_REASONS[limit['reason']]}"
-    reason = _REASONS[limit["reason"]].format(names) + (f" ({loss} slower than alone)" if loss else "")
+    reason = _REASONS[limit["reason"]].format(names) + (
+        f" ({loss} slower than without offline clients)" if loss else ""
+    )
     return f"at most {_AMOUNTS[limit['unit']](limit['rate'])}: {reason}"

@@ -107,6 +107,7 @@ class Activity:
     Online clients that work at once slow each other down, so launches are counted for each set of online clients.
     """
 
+    all_launches: LaunchWindow = field(default_factory=LaunchWindow)
     window: LaunchWindow = field(default_factory=LaunchWindow)  # beside `online`
     online: frozenset[str] = frozenset()  # ids of the other online clients that share a device with the client now
     used_fraction: float = 0.0  # of its devices, between the last two reports
@@ -149,7 +150,8 @@ class Activity:
         colocated = self.colocated.seconds_at(at)
         seconds = granted_seconds - self._granted_seconds
         is_colocated = colocated - self._colocated_at_report >= _WHOLE * seconds  # in all of its turns
-        self.window.add(event.blocks, at, seconds if is_colocated else 0.0, is_in_turn)
+        for window in (self.all_launches, self.window):
+            window.add(event.blocks, at, seconds if is_colocated else 0.0, is_in_turn)
         self._granted_seconds, self._colocated_at_report = granted_seconds, colocated
         return True
 

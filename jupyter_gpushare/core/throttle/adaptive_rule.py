@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from ..interface.launch_budget import ADAPTIVE, BLOCKS, MEASURING, LaunchBudget
 from ..state.model import Client
-from .activity import MAX_WINDOWS, WINDOW_SECONDS, Activity, highest_rate, value_of_set
+from .activity import MAX_WINDOWS, WINDOW_SECONDS, Activity, LaunchWindow, highest_rate, value_of_set
 
 TOLERATED_SLOWDOWN = 0.03  # loss of the guaranteed client up to which the opportunistic client may go faster
 SEVERE_SLOWDOWN = 0.09  # loss of the guaranteed client at which the limit starts anew from a tenth
@@ -34,6 +34,10 @@ _MIN_CAPACITY = TOLERATED_SLOWDOWN / 2  # of the device time: the capacity left 
 _FIRST_CAPACITY_FRACTION = 0.8  # of the device time that seems to be left: the first limit, if that time is known
 _PROBE = 1.08  # factor by which a limit exceeds a ceiling that it has reached without loss; doubled each time
 _MAX_PROBE = 1.5
+_MAX_MEASURING_SECONDS = 60.0  # in a row, on one device, in which offline clients are all but stopped
+_MIN_MEASURING_SECONDS = 20.0  # from which on measurements begin again
+_MEASURING_PART = 0.1  # of all other time: the time for measurements
+_MAX_UPDATE_SECONDS = 2.0  # between two updates that belong together
 _MAX_DISAGREEMENT = 0.05  # relative difference up to which two exclusive windows give the baseline
 
 
@@ -95,6 +99,12 @@ class AdaptiveRate:
         """Return the time that the guaranteed client has lost by its slowdown since the last call, in seconds."""
         lost, self._lost_seconds = self._lost_seconds, 0.0
         return lost
+
+    def start_unmeasured(self, capacity_left: float) -> None:
+        """Set the limit from the capacity, because no measurement is possible."""
+        if capacity_left != inf:
+            self.limit = max(_FIRST_CAPACITY_FRACTION * capacity_left, MIN_LIMIT)
+            self.allowed = self.limit / WINDOW_SECONDS
 
     def _start_at_capacity(self, capacity_left: float, now: float) -> None:
         """Set the first limit from the capacity.
@@ -191,36 +201,64 @@ class AdaptiveRate:
 class AdaptiveRule:
     """Adaptive rates of a device's online members, which its offline members share.
 
-    An online member has a rate for each set of online clients beside it. (Ours; TGS has one guaranteed client.)
+    An online member has a rate for each set of online clients beside it. (Ours; TGS has one guaranteed client.) Sets
+    may be short or many, so measurements have a part of all time. After that, the member's rate beside any set stands
+    in for an unknown one.
     """
 
     def __init__(self, activity: Callable[[Client], Activity]) -> None:
         self._activity = activity
         # By online client and `Activity.online`: the rate that the online client leaves.
         self._rates = WeakKeyDictionary[Client, dict[frozenset[str], AdaptiveRate]]()
+        self._general_rates = WeakKeyDictionary[Client, AdaptiveRate]()  # by online client, beside any set
         self._members: tuple[Client, ...] = ()
+        self._measuring_left = _MAX_MEASURING_SECONDS
+        self._may_measure = True
+        self._updated_at = 0.0
 
     def update(self, members: Sequence[Client], now: float) -> None:
-        launched = [self._activity(client).window.rate for client in members if client.service_rank]
-        opportunistic = None if None in launched else sum(rate for rate in launched if rate)
-        is_spilled = any(client.turn_limit is not None for client in members)
-        for client, rate in self._rates_of(members).items():
-            window = self._activity(client).window
-            # The window's clock stands still in the client's pauses.
-            rate.update(window.rate, opportunistic, window.seconds, self._capacity_left(members))
+        offline = [self._activity(client) for client in members if client.service_rank]
+        capacity = self._capacity_left(members)
+        for client, rate in self._rates_in_force(members).items():
+            activity, general = self._activity(client), self._general_rates[client]
+            if rate is not general:
+                _update(rate, activity.window, [one.window for one in offline], capacity)
+            if rate is general or general.baseline is None:
+                _update(general, activity.all_launches, [one.all_launches for one in offline], capacity)
+            if rate.baseline is None and not self._may_measure and capacity is not None:
+                rate.start_unmeasured(capacity)
             lost = rate.take_lost_seconds()
-            if lost and is_spilled:  # so that takeovers from the same client cost no more than the rest
+            if lost and any(member.turn_limit is not None for member in members):
+                # Takeovers from the same client cost no more than the rest.
                 client.takeover_budget.spend(lost, now, is_return=False)
+        self._account_measuring(members, now)
 
-    def _rates_of(self, members: Sequence[Client]) -> dict[Client, AdaptiveRate]:
+    def _account_measuring(self, members: Sequence[Client], now: float) -> None:
+        elapsed, self._updated_at = min(now - self._updated_at, _MAX_UPDATE_SECONDS), now
+        if self._is_measuring(members):
+            self._measuring_left -= elapsed
+        else:
+            earned = self._measuring_left + _MEASURING_PART * elapsed
+            self._measuring_left = min(earned, _MAX_MEASURING_SECONDS)
+        if self._measuring_left <= 0 or self._measuring_left >= _MIN_MEASURING_SECONDS:
+            self._may_measure = self._measuring_left > 0
+
+    def _is_measuring(self, members: Sequence[Client]) -> bool:
+        return self._may_measure and any(rate.baseline is None for rate in self._rates_in_force(members).values())
+
+    def _rates_in_force(self, members: Sequence[Client]) -> dict[Client, AdaptiveRate]:
         """Return the rates of the online members beside the present online clients, as far as they exist."""
-        online = [client for client in members if client in self._rates and not client.service_rank]
-        rates = {client: self._rates[client].get(self._activity(client).online) for client in online}
-        return {client: rate for client, rate in rates.items() if rate}
+        rates: dict[Client, AdaptiveRate] = {}
+        for client in members:
+            of_set = self._rates.get(client, {}).get(self._activity(client).online)
+            if of_set and not client.service_rank:
+                is_usable = of_set.baseline is not None or self._may_measure
+                rates[client] = of_set if is_usable else self._general_rates[client]
+        return rates
 
     def online_loss(self) -> float | None:
         """Return the largest loss of an online member, as a fraction of its exclusive rate; None: not measured."""
-        rates = self._rates_of(self._members).values()
+        rates = self._rates_in_force(self._members).values()
         return max((rate.loss for rate in rates if rate.loss is not None), default=None)
 
     def _capacity_left(self, members: Sequence[Client]) -> float | None:
@@ -235,7 +273,7 @@ class AdaptiveRule:
         return max(_MIN_CAPACITY, left) * WINDOW_SECONDS * sum(paces) / len(paces)
 
     def budgets(self, members: Sequence[Client], now: float) -> dict[str, LaunchBudget]:
-        for client, rate in self._rates_of(members).items():
+        for client, rate in self._rates_in_force(members).items():
             if client not in self._members:
                 rate.update(None, None, self._activity(client).window.seconds)
         self._members = tuple(members)
@@ -243,13 +281,21 @@ class AdaptiveRule:
         offline = [client.id for client in members if client.service_rank]
         if not online or not offline:
             return {}
-        rates = {client.id: self._rate(client) for client in online}
-        allowed = {identity: rate.allowed for identity, rate in rates.items() if rate.allowed is not None}
+        for client in online:
+            value_of_set(self._rates.setdefault(client, {}), self._activity(client).online, AdaptiveRate)
+            self._general_rates.setdefault(client, AdaptiveRate())
+        rates = {client.id: rate.allowed for client, rate in self._rates_in_force(members).items()}
+        allowed = {identity: rate for identity, rate in rates.items() if rate is not None}
         if not allowed:
             return {}
-        reason = MEASURING if any(rates[identity].baseline is None for identity in allowed) else ADAPTIVE
+        reason = MEASURING if self._is_measuring(members) else ADAPTIVE
         rate_per_client = max(1, int(min(allowed.values()) / len(offline)))
         return dict.fromkeys(offline, LaunchBudget(rate_per_client, BLOCKS, reason, tuple(allowed)))
 
-    def _rate(self, client: Client) -> AdaptiveRate:
-        return value_of_set(self._rates.setdefault(client, {}), self._activity(client).online, AdaptiveRate)
+
+def _update(
+    rate: AdaptiveRate, guaranteed: LaunchWindow, opportunistic: Sequence[LaunchWindow], capacity_left: float | None
+) -> None:
+    launched = [window.rate for window in opportunistic]
+    total = None if None in launched else sum(one for one in launched if one)
+    rate.update(guaranteed.rate, total, guaranteed.seconds, capacity_left)  # a clock that stands still in pauses
