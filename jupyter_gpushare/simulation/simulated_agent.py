@@ -46,8 +46,6 @@ class SimulatedAgent(ExecutionModel):
         self.decisions = 0
         self.switches = 0
         self.free_devices: set[SimDevice] = set()  # devices that work and have no turn
-        self.wasted_seconds = 0.0  # device seconds without a turn while a client waits for any device
-        self.awaited_seconds = 0.0  # the part of `wasted_seconds` in which a client waits for that device
         self._next_deadline = NEVER
         self._last_process_number = 0
         self._events: deque[ev.Event] = deque()
@@ -121,9 +119,8 @@ class SimulatedAgent(ExecutionModel):
     def _advance(self, time: float) -> None:
         table = self.scheduler.turns.table
         if self.free_devices and table.waiting:
-            self.wasted_seconds += (time - self.now) * len(self.free_devices)
-            awaited = sum(bool(table.devices[device.uuid].queue) for device in self.free_devices)
-            self.awaited_seconds += (time - self.now) * awaited
+            is_awaited = [bool(table.devices[device.uuid].queue) for device in self.free_devices]
+            self.results.record_free_devices(is_awaited, time - self.now)
         if time > self.now:
             self.record_limits(time)
         self.now = time

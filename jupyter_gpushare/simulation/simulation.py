@@ -92,8 +92,6 @@ class Simulation(MovingAgent):
         results.free += self.free_capacity.free
         results.unusable += self.free_capacity.unusable
         results.switches += self.switches
-        results.wasted += self.wasted_seconds
-        results.awaited += self.awaited_seconds
         results.bytes_moved += self.bytes_in + self.bytes_out
         results.bytes_faulted += self.bytes_faulted
         results.events += self.handled_events

@@ -43,7 +43,7 @@ def test_a_notebook_leaves_the_device_of_a_job_before_its_next_cell() -> None:
     stays, moves = (notebook_beside_a_job(500.0, idle_move=idle) for idle in (0.0, 60.0))
     assert moves.clients["notebook"].gpu_seconds == pytest.approx(101.0)
     assert moves.clients["job"].gpu_seconds > stays.clients["job"].gpu_seconds
-    assert moves.wasted_seconds < 0.1 < stays.wasted_seconds
+    assert moves.results.wasted < 0.1 < stays.results.wasted
 
 
 def test_moved_notebooks_keep_all_rules() -> None:

@@ -55,8 +55,8 @@ def test_little_time_of_devices_is_wasted_with_notebooks(devices: int, jobs: int
     for wait_move in (0.0, 3.0):
         simulation = Simulation(replace(workload, overlap=True), Settings(wait_move=wait_move))
         simulation.run(seconds)
-        wasted.append(simulation.wasted_seconds / whole)
-        awaited.append(simulation.awaited_seconds / whole)
+        wasted.append(simulation.results.wasted / whole)
+        awaited.append(simulation.results.awaited / whole)
     assert wasted[0] > 0.1
     assert wasted[1] < bound
     assert max(awaited) < 0.001

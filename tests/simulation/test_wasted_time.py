@@ -30,7 +30,7 @@ def wasted(devices: int, failure: tuple[tuple[float, float], ...] = (), mode: st
         devices=(device,) * (devices - 1) + (replace(device, outages=failure),),
         overlap=mode == "swap",
     )
-    return simulate_shipped(given, 100.0).wasted_seconds / (100.0 * devices)
+    return simulate_shipped(given, 100.0).results.wasted / (100.0 * devices)
 
 
 def test_nothing_is_wasted_on_one_device() -> None:
@@ -52,7 +52,7 @@ def test_a_device_whose_notebook_has_not_begun_is_not_wasted() -> None:
     notebook = Participant("notebook", (Cell(1000.0, (0.0, 1.0)),))
     workload = make_workload(endless_participant("one", 0.0, 10.0), notebook, endless_participant("other", 5.0, 1000.0))
     simulation = simulate_shipped(replace(workload, devices=workload.devices * 2), 100.0)
-    assert simulation.wasted_seconds == pytest.approx(0.0, abs=0.01)
+    assert simulation.results.wasted == pytest.approx(0.0, abs=0.01)
     assert [client.gpu_seconds for client in simulation.all_clients] == pytest.approx([100.0, 0.0, 95.0], abs=1.0)
 
 
@@ -68,5 +68,5 @@ def test_only_a_device_for_which_a_client_waits_is_awaited() -> None:
     simulation = simulate_shipped(devices, 100.0)
     waited = simulation.clients["gang"].wait_seconds
     assert waited > 10.0
-    assert simulation.awaited_seconds == pytest.approx(waited, abs=0.01)
-    assert simulation.wasted_seconds == pytest.approx(40.0 + waited, abs=2.0)
+    assert simulation.results.awaited == pytest.approx(waited, abs=0.01)
+    assert simulation.results.wasted == pytest.approx(40.0 + waited, abs=2.0)

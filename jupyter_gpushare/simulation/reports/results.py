@@ -44,6 +44,11 @@ class Results:
         if seconds > self.longest_wait:
             self.longest_wait = seconds
 
+    def record_free_devices(self, is_awaited: Collection[bool], seconds: float) -> None:
+        """Record devices without a turn while a client waits for any device; `is_awaited`: for each of the devices."""
+        self.wasted += seconds * len(is_awaited)
+        self.awaited += seconds * sum(is_awaited)
+
     def record_cell(self, client: SimClient, now: float) -> None:
         """Record a cell that has ended."""
         name = length_class(client.cell_gpu)
