@@ -81,6 +81,7 @@ def test_a_kernel_that_is_adopted_during_its_eviction_goes_on(tmp_path: Path, mo
 
 
 def test_a_kernel_whose_node_agent_was_killed_during_its_start_ends_as_an_orphan(tmp_path: Path) -> None:
+    lock = os.open(tmp_path / "starting", os.O_CREAT)
     specification = {
         "argv": ["sleep", "600"],
         "env": dict(os.environ),
@@ -88,11 +89,13 @@ def test_a_kernel_whose_node_agent_was_killed_during_its_start_ends_as_an_orphan
         "working_directory": "/",
         "orphan_timeout": 0.3,
         "before_end": [],
+        "lock": lock,
         "shown": {},
     }
     reader, writer = os.pipe()
     command = [sys.executable, "-I", "-S", keeper.__file__]
-    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=writer, stderr=writer, text=True)
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=writer, stderr=writer, text=True, pass_fds=[lock])
+    os.close(lock)
     os.close(writer)
     os.close(reader)  # as at the end of the agent, which alone reads the keeper's report
     started.communicate(json.dumps(specification) + "\n", WAIT)

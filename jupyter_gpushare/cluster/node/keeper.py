@@ -170,6 +170,7 @@ def main() -> int:
         kernel.wait()
         report({"failed": "write", "errno": error.errno, "path": f"{folder}/state"})
         return 1
+    os.close(specification["lock"])  # of the start, which `state` ends
     report(pids)
     os.chdir("/")
     reason = keep(kernel, folder, specification["orphan_timeout"], specification["before_end"])

@@ -8,7 +8,7 @@
 | `output` | text that the kernel has printed |
 | `adoption` | locked while a server waits for the kernel |
 
-`kernel_moves.py` describes the files of moves.
+`broken_start.py` describes the file `starting`, and `kernel_moves.py` the files of moves.
 """
 
 from __future__ import annotations

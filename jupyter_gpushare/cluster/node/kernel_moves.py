@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from ..channel.messages import LoadedVariables, Move, NodeError, PutVariables, SetMove, TakeVariables, Variables
+from . import broken_start
 from .keeper import UNCONFIRMED, write_file
 from .kernel_folder import KernelFolder
 
@@ -118,6 +119,7 @@ def put_variables(request: PutVariables) -> None:
     if folder.exists() and folder.ended() is None:
         raise NodeError(f"the kernel {request.kernel} runs there already", "runs_already")
     if not request.offset:
+        broken_start.discard(folder)
         folder.make()
     flags = os.O_WRONLY | os.O_CLOEXEC | (0 if request.offset else os.O_CREAT)
     try:
@@ -187,6 +189,8 @@ def withdraw(folder: KernelFolder, move: str) -> None:
                     with suppress(ProcessLookupError):
                         os.killpg(pid, signal.SIGKILL)
             time.sleep(_END_POLL_SECONDS)
+        with suppress(NodeError):
+            broken_start.discard(folder)
         folder.remove()
     elif variables_file(folder, move).exists() and not (folder.exists() or folder.connection_file.exists()):
         folder.remove()  # of a kernel that has not begun to start

@@ -24,7 +24,7 @@ from ... import launcher
 from ...launch import kernel_env
 from ...wire import program
 from ..channel.messages import PORT_NAMES, Connection, NodeError, Start, Started
-from . import keeper, kernel_moves, orphan
+from . import broken_start, keeper, kernel_moves, orphan
 from .kernel_folder import KernelFolder, all_kernels
 
 _REGISTRATION_SECONDS = 20.0  # which a busy node may need to start a coordinator
@@ -34,6 +34,11 @@ _ENCRYPTING_IPYKERNEL = (7, 3)  # the first version that obeys the keys in a con
 def start_kernel(request: Start) -> Started:
     """Start a kernel, and block until its process runs. Raise NodeError, and leave nothing behind then."""
     folder = KernelFolder(request.kernel)
+    with broken_start.lock(folder) as lock:
+        return _start_locked(request, folder, lock)
+
+
+def _start_locked(request: Start, folder: KernelFolder, lock: int) -> Started:
     if folder.exists() and folder.ended() is None:
         raise NodeError(f"the kernel {request.kernel} runs already", "runs_already")
     working_directory = request.folder or str(Path.home())
@@ -44,6 +49,7 @@ def start_kernel(request: Start) -> Started:
         _check_encryption(request)
         connection = _with_ports(request.connection, request.port_range)
         folder.create()
+        broken_start.record(lock, identity.client, request.start)
         kernel_moves.prepare(folder, request.move)
         registration = _register(request, identity)
         if request.must_share and registration.note:
@@ -61,7 +67,7 @@ def start_kernel(request: Start) -> Started:
         folder.connection_file.touch(mode=0o600)
         folder.connection_file.write_text(json.dumps(connection.fields()))
         ports = {name: getattr(connection, name) for name in PORT_NAMES}
-        pid = _start_keeper(request, folder, env, working_directory, ports)
+        pid = _start_keeper(request, folder, env, working_directory, ports, lock)
     except BaseException:
         folder.remove()
         kernel_env.unregister_client(identity)
@@ -178,7 +184,7 @@ def _bind(ip: str, ports: Iterable[int], sockets: contextlib.ExitStack) -> int:
 
 
 def _start_keeper(
-    request: Start, folder: KernelFolder, env: dict[str, str], working_directory: str, ports: dict[str, int]
+    request: Start, folder: KernelFolder, env: dict[str, str], working_directory: str, ports: dict[str, int], lock: int
 ) -> int:
     """Start a keeper and its kernel, and return the kernel's process id."""
     client = env.get("GPUSHARE_CLIENT", "")
@@ -190,6 +196,7 @@ def _start_keeper(
         "working_directory": working_directory,
         "orphan_timeout": request.orphan_timeout,
         "before_end": before_end,
+        "lock": lock,
         "shown": {"ports": ports, "client": client, "start": request.start},
     }
     command = [sys.executable, "-I", "-S", keeper.__file__]
@@ -199,6 +206,7 @@ def _start_keeper(
         capture_output=True,
         text=True,
         start_new_session=True,
+        pass_fds=(lock,),
         check=False,
     )
     answer = json.loads(started.stdout) if started.stdout else {}

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -46,7 +46,7 @@ from ..channel.messages import (
     Wait,
 )
 from ..channel.sealed_channel import ChannelError, SealedChannel
-from . import kernel_moves
+from . import broken_start, kernel_moves
 from .kernel_folder import KernelFolder, all_kernels
 from .kernel_start import send_signal, start_kernel
 
@@ -72,7 +72,14 @@ class NodeAgent:
             number = msgspec.json.decode(text).get("id", 0)
             self._answer(Answer(id=number, reason="bad_request", message=f"the node cannot read the request: {error}"))
             return
-        task = asyncio.create_task(self._handle(request))
+        self._begin(self._handle(request))
+
+    def discard_broken_starts(self) -> None:
+        """Begin to remove what starts of other node agents have left, which were killed."""
+        self._begin(asyncio.to_thread(broken_start.discard_all))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -185,9 +192,10 @@ async def _process_end(pid: int) -> None:
 
 
 def forget(request: Forget) -> None:
-    """Remove the files of a kernel that has ended. Raise NodeError for a kernel that runs."""
+    """Remove the files of a kernel that has ended or has not started. Raise NodeError for a kernel that runs."""
     folder = KernelFolder(request.kernel, request.start)
     if not folder.exists():
+        broken_start.discard(folder, request.start, request.unregister)
         return
     client = folder.state()["client"]
     if folder.ended() is None:
@@ -235,6 +243,7 @@ async def serve() -> int:
     agent = NodeAgent(send)
     try:
         channel.accept(await _read_line(reader))
+        agent.discard_broken_starts()
         while line := await _read_line(reader):
             if text := channel.open(line):
                 agent.handle(text)
