@@ -59,14 +59,19 @@ _HISTOGRAMS = (
 )
 
 
-def server_metrics(by_node: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+def server_metrics(by_node: Mapping[str, Mapping[str, Any]], answers: Mapping[str, bool]) -> Iterator[Metric]:
     """Yield the metrics of a Jupyter server from the last snapshots.
 
     The key "" has the snapshot of this host, if there is a coordinator. Metrics of a node have the label `node`.
+    `answers` is true for each node that answers, and false for each node that does not.
     """
     following = GaugeMetricFamily("gpushare_coordinator_followed", "1 while this server follows a coordinator")
     following.add_metric([], float("" in by_node))
     yield following
+    nodes = GaugeMetricFamily("gpushare_node_up", "1 while the coordinator of the node answers", labels=["node"])
+    for node, is_answering in answers.items():
+        nodes.add_metric([node], float(is_answering))
+    yield nodes
     families: dict[str, Metric] = {}
     for node, status in by_node.items():
         for family in snapshot_metrics(status):

@@ -97,7 +97,7 @@ class GpuShareApp(ExtensionApp):
         if events:
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
             events.add_listener(schema_id=CONTENTS_ACTIONS, listener=self._label_sync)
-        self._unregister: Callable[[], None] | None = metrics.register(self._snapshots)
+        self._unregister: Callable[[], None] | None = metrics.register(self._snapshots, self.nodes.answers)
 
     def _snapshots(self) -> dict[str, dict[str, Any]]:
         """Return the last snapshots of this host, under "", and of the nodes."""

@@ -12,24 +12,29 @@ from prometheus_client.registry import Collector
 from ..metrics import prometheus
 
 Source = Callable[[], dict[str, dict[str, Any]]]
+Answers = Callable[[], dict[str, bool]]
 
 
 class SnapshotCollector(Collector):
-    """Collector of metrics from the snapshots by node that `source` returns at each scrape."""
+    """Collector of metrics from the snapshots by node that `source` returns at each scrape.
 
-    def __init__(self, source: Source) -> None:
+    `answers` returns whether each node answers.
+    """
+
+    def __init__(self, source: Source, answers: Answers = dict) -> None:
         self._source = source
+        self._answers = answers
 
     def describe(self) -> Iterable[Metric]:
         """Return no metrics, so that the registration does not call `source`."""
         return []
 
     def collect(self) -> Iterable[Metric]:
-        return prometheus.server_metrics(self._source())
+        return prometheus.server_metrics(self._source(), self._answers())
 
 
-def register(source: Source) -> Callable[[], None]:
-    """Show `source` in `/metrics` until the returned function is called."""
-    collector = SnapshotCollector(source)
+def register(source: Source, answers: Answers) -> Callable[[], None]:
+    """Show `source` and `answers` in `/metrics` until the returned function is called."""
+    collector = SnapshotCollector(source, answers)
     REGISTRY.register(collector)
     return lambda: REGISTRY.unregister(collector)

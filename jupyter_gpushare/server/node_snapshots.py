@@ -86,6 +86,11 @@ class NodeSnapshots:
             by_run.setdefault(_run_of(snapshot, node), (node, snapshot))
         return dict(by_run.values())
 
+    def answers(self) -> dict[str, bool]:
+        """Return whether each node of a kernel has answered last, without nodes that have had no time to answer."""
+        known = [node for node in sorted(self._tasks) if node in self.by_node or node in self._messages]
+        return {node: node in self.by_node for node in known}
+
     def merged(self, status: _Status | None) -> _Status | None:
         """Return the snapshot of this host with the devices and clients of all nodes, which have the key `node`.
 

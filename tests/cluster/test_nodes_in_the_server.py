@@ -142,6 +142,28 @@ def test_metrics_have_the_node(server: JupyterServer) -> None:
     assert "gpushare_coordinator_followed 0.0" in metrics_of(server)
 
 
+def test_metrics_show_which_nodes_answer(start_server: Callable[..., JupyterServer], tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "jupyter_server_config.py").write_text(
+        "from jupyter_gpushare.server import node_snapshots\nnode_snapshots._UNWATCHED_INTERVALS = 1\n"
+    )
+    server = start_server(**separate_nodes(tmp_path))
+    start_kernels(server)
+
+    def wait_for(*values: float) -> None:
+        expected = {f'gpushare_node_up{{node="{node}"}} {value}' for node, value in zip(NODES, values, strict=True)}
+        wait_until(lambda: expected <= set(metrics_of(server)), WAIT)
+
+    wait_for(1.0, 1.0)
+    (tmp_path / "n1.lost").touch()
+    for agent in server.children("agent"):
+        os.kill(agent, signal.SIGKILL)
+    wait_for(0.0, 1.0)
+    (tmp_path / "n1.lost").unlink()
+    wait_for(1.0, 1.0)
+
+
 async def test_a_node_that_is_the_host_itself_is_shown_once(
     start_server: Callable[..., JupyterServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

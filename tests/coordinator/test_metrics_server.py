@@ -124,7 +124,9 @@ def everything() -> dict[str, Any]:
 def test_every_metric_is_documented_and_exported(exposed: str) -> None:
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     documented = set(re.findall(r"^\| `(gpushare_\w+)` \|", text, re.M))
-    named = {f.name + ("_total" if f.type == "counter" else "") for f in prometheus.server_metrics({"": everything()})}
+    named = {
+        f.name + ("_total" if f.type == "counter" else "") for f in prometheus.server_metrics({"": everything()}, {})
+    }
     assert named == documented
     exported_names = {f.name for f in text_string_to_metric_families(exposed)}
     assert exported_names == {f.name for f in prometheus.snapshot_metrics(everything())}
