@@ -209,8 +209,12 @@ def test_a_return_waits_only_for_the_room_that_it_needs() -> None:
 def test_short_bursts_lose_no_more_while_memory_moves(
     online: int, offline: int, burst: float, pause: float, memory: int, part: float, kind: str, mode: str
 ) -> None:
-    """The offline clients get less, because the takeover budget of each online client allows few returns."""
-    outcome = Scenario(online, offline, burst, pause, kind, memory=memory, mode=mode).measure()
+    """The offline clients get less, because the takeover budget of each online client allows few returns.
+
+    The first returns of notebooks exceed the budget, because their cost is unknown.
+    """
+    hours = 0.5 if kind == NOTEBOOK else 0.0
+    outcome = Scenario(online, offline, burst, pause, kind, memory=memory, mode=mode, hours=hours).measure()
     assert outcome.loss <= MAX_LOSS
     assert outcome.part >= part
 
