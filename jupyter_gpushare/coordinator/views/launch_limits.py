@@ -67,7 +67,6 @@ def _describe(limit: dict[str, Any], name_of: Callable[[str], str]) -> str:
         return f"no turn beside {names}: together they did {loss} less work than in turns"
     if limit["rate"] is None:
         return f"no turn: {_NO_TURN_REASONS[limit['reason']]}"
-    reason = _REASONS[limit["reason"]].format(names) + (
-        f" ({loss} slower than without offline clients)" if loss else ""
-    )
-    return f"at most {_AMOUNTS[limit['unit']](limit['rate'])}: {reason}"
+    reason = _REASONS[limit["reason"]].format(names)
+    slowdown = f" ({loss} slower than without offline clients)" if loss else ""
+    return f"at most {_AMOUNTS[limit['unit']](limit['rate'])}: {reason}{slowdown}"

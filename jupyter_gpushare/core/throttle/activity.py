@@ -122,8 +122,11 @@ class Activity:
     _blocks: float = 0.0  # launched in the same time, weighted likewise
     _windows: dict[frozenset[str], LaunchWindow] = field(default_factory=dict)  # by `online`
 
+    def __post_init__(self) -> None:
+        self._windows[self.online] = self.window
+
     def set_online(self, online: frozenset[str]) -> None:
-        if online != self.online or not self._windows:
+        if online != self.online:
             self.online = online
             self.window = value_of_set(self._windows, online, LaunchWindow)
             self.window.resume()
