@@ -43,6 +43,8 @@ class RunningRequest:
         self.waited = 0.0  # seconds, at `polled_at`
         self.polled_at = 0.0
         self.is_waiting = False
+        self.is_given_up = False  # the last wait has ended without a turn
+        self.turn_count: int | None = None  # of the client, at the last poll during a wait
         # Seconds for which suspensions have blocked calls of the request: earlier suspensions, and the present one.
         self.suspended_before = self.suspended_now = 0.0
 
@@ -150,6 +152,11 @@ class WaitDisplay:
         all_waits, this_wait = float(status["wait_seconds"]), min(float(status["waited_seconds"]), now - one.started_at)
         one.is_waiting = bool(status["waiting"])
         is_blocked = one.is_waiting and bool(status["suspended"])
+        if one.is_waiting:
+            one.turn_count = status.get("turn_count")
+        one.is_given_up = one.turn_count is not None and not (
+            one.is_waiting or status["has_turn"] or status["turn_count"] != one.turn_count
+        )
         if one.first_wait is None:
             one.first_wait = all_waits - (this_wait if one.is_waiting and not is_blocked else 0.0)
         if is_blocked:
@@ -165,9 +172,8 @@ class WaitDisplay:
         from .display.wait_messages import wait_abandoned, wait_finished
 
         seconds = one.waited + (min(now - one.polled_at, POLL_SECONDS) if one.is_waiting else 0.0)
-        self._show(
-            one, (wait_abandoned if one.has_ended and one.is_waiting and self._interrupted else wait_finished)(seconds)
-        )
+        is_abandoned = one.has_ended and self._interrupted and (one.is_waiting or one.is_given_up)
+        self._show(one, (wait_abandoned if is_abandoned else wait_finished)(seconds))
 
     def _show(self, one: RunningRequest, message: WaitMessage) -> None:
         if message == one.shown:

@@ -22,6 +22,7 @@ def test_wait_status_has_the_running_client_and_the_expected_wait(
 ) -> None:
     status = wait_status(idle_coordinator, "b")
     assert (status["waiting"], status["suspended"], status["queue_position"]) == (True, False, 1)
+    assert (status["has_turn"], status["turn_count"]) == (False, 0)
     assert 0 < status["waited_seconds"] <= status["wait_seconds"] < 30
     (running,) = status["running"]
     assert (running["client"], running["label"]) == ("a", "a.ipynb")
@@ -35,6 +36,7 @@ def test_wait_status_has_the_running_client_and_the_expected_wait(
         None,
         [],
     )
+    assert (status["has_turn"], status["turn_count"]) == (True, 1)
 
 
 def test_a_kernel_asks_over_its_own_connection_between_its_cells(

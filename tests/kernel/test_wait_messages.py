@@ -22,6 +22,7 @@ class Front:
 
     def __init__(self) -> None:
         self.polls = 0
+        self.status: dict[str, Any] = {"waiting": False, "waited_seconds": 0.0, "wait_seconds": 0.0, "suspended": False}
         self.shown: list[str] = []
         self.display = WaitDisplay(
             "k", self._status, lambda parent, display, message, is_update: self.shown.append(message.text)
@@ -29,7 +30,7 @@ class Front:
 
     def _status(self) -> dict[str, Any]:
         self.polls += 1
-        return {"waiting": False, "waited_seconds": 0.0, "wait_seconds": 0.0, "suspended": False}
+        return {"has_turn": False, "turn_count": 0, **self.status}
 
     def begin(self, request: str, **content: Any) -> None:
         self.display.begin(request, {"content": {"allow_stdin": True, **content}})
@@ -48,6 +49,33 @@ def test_only_long_cells_poll_the_coordinator(wait_until: Any) -> None:
     wait_until(lambda: front.polls == 2)
     front.display.end("long")
     assert front.shown == []
+
+
+class Interrupted:
+    """Result of a cell that the user has interrupted."""
+
+    error_in_exec = KeyboardInterrupt()
+
+
+@pytest.mark.parametrize(
+    ("after", "last"),
+    [({}, "stopped waiting for the GPU after 3 s"), ({"has_turn": True, "turn_count": 1}, "waited 3 s for the GPU")],
+)
+def test_a_poll_between_the_interrupt_and_the_end_of_the_cell(
+    after: dict[str, Any], last: str, wait_until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait that an interrupt has ended is over for the coordinator before the cell ends."""
+    monkeypatch.setattr("jupyter_gpushare.kernel.wait_display.POLL_SECONDS", 0.01)
+    front = Front()
+    front.status |= {"waiting": True, "waited_seconds": 3.0, "wait_seconds": 3.0}
+    front.begin("cell")
+    front.display._running["cell"].started_at -= 10.0
+    wait_until(lambda: front.shown == ["Waiting for the GPU"])
+    front.status |= {"waiting": False, "waited_seconds": 0.0, **after}
+    wait_until(lambda: front.shown[1:] == ["waited 3 s for the GPU"])
+    front.display.on_cell_ran(Interrupted())
+    front.display.end("cell")
+    assert front.shown[-1] == last
 
 
 def test_wait_display_adds_little_time_to_a_cell() -> None:

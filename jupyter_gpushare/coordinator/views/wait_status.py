@@ -30,6 +30,8 @@ def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -
         "expected_wait": round(expected.wait, 3) if expected and not reason else None,
         "reason": reason,
         "suspended": client.suspended,
+        "has_turn": client.grant is not None,
+        "turn_count": client.turn_count,
         "running": list(running.values()),
     }
 

@@ -38,7 +38,7 @@ class WaitStatus(Request, tag="wait_status", frozen=True, kw_only=True):
     """Request of a client's owner or an admin for the present wait of the client, cheap enough for every second.
 
     Result: `{"waiting": bool, "waited_seconds": of this wait, "wait_seconds": of all waits, "queue_position",
-    "expected_wait", "reason", "suspended": bool,
+    "expected_wait", "reason", "suspended": bool, "has_turn": bool, "turn_count": of the client so far,
     "running": [{"client", "label", "user", "seconds_left", "held": bool}]}`.
     `running` has the clients on the client's devices; `label` is empty for clients of other users.
     `held` is true for a client that keeps the device by a hold and runs nothing.
