@@ -24,6 +24,7 @@ from .remote_kernel import RemoteKernel
 from .settings import GpuShareCluster, check_node
 
 REQUEST_SECONDS = 5.0
+_RETRY_SECONDS = (0.0, 0.5, 1.0, 2.0)  # before the next tries of a request to a node that has not been reached
 
 
 class NodeRequestFailed(RequestFailed, NodeError):  # type: ignore[misc]  # `reason` is a text in both
@@ -182,20 +183,23 @@ class RequestingProvisioner(ClientProvisioner):
         """Send a request that may be repeated, by a new node agent if the first one ends.
 
         A node agent that starts, as after the loss of the first one, gets the request late, but once. With `expires`,
-        a node agent that starts after the error gets no request.
+        there are several tries, and a node agent that starts after the error gets no request.
         """
         answer = kernel.request(request)
+        pauses = list(_RETRY_SECONDS if expires else _RETRY_SECONDS[:1])
         try:
-            try:
-                return await self._answer(answer)
-            except NodeError as error:
-                if error.reason not in (*UNREACHABLE, "timeout"):
-                    raise
-                if error.reason == "timeout":
-                    await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent)
-            if answer.done() and answer.exception():
-                answer = kernel.request(request)
-            return await self._answer(answer)
+            while True:
+                try:
+                    return await self._answer(answer)
+                except NodeError as error:
+                    if not pauses or error.reason not in (*UNREACHABLE, "timeout"):
+                        raise
+                    if error.reason == "timeout":
+                        await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent)
+                        pauses = pauses[:1]
+                await asyncio.sleep(pauses.pop(0))
+                if answer.done() and answer.exception():
+                    answer = kernel.request(request)
         finally:
             if expires:
                 answer.cancel()

@@ -164,6 +164,19 @@ def test_an_agent_that_hangs_is_replaced(start_notebook: Start) -> None:
     assert kernel_folder.all_kernels() == []
 
 
+def test_an_interrupt_arrives_after_an_engine_has_refused_agents(start_notebook: Start, tmp_path: Path) -> None:
+    """Slurm refuses the first agents after its daemons were killed."""
+    refusals = tmp_path / "refusals"
+    refusals.mkdir()
+    script = f'for one in {refusals}/*; do rm "$one" 2>/dev/null && echo refused >&2 && exit 1; done; exec "$@"'
+    notebook = start_notebook(engine=f"sh -c '{script}' sh {{agent}}")
+    for number in range(4):
+        (refusals / str(number)).touch()
+    kill_agents()
+    notebook.interrupt_an_endless_cell()
+    assert list(refusals.iterdir()) == []
+
+
 class SlowEngine:
     """Engine that starts agents only while the file `go` exists, and a notebook that counts its interrupts in a cell.
 
