@@ -156,7 +156,8 @@ class RemoteNotebook:
 
     def interrupt_an_endless_cell(self) -> None:
         """Run a cell without an end, interrupt the kernel, and assert that the cell ends by the interrupt."""
-        code = "import time; print('begun', flush=True); time.sleep(600)"
+        # Python notices a signal that comes just before a call of `sleep` only after the call.
+        code = "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.05)"
         endless = self.client.execute(code, stop_on_error=False)
         while self.client.get_iopub_msg(timeout=WAIT)["msg_type"] != "stream":
             pass

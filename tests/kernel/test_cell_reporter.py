@@ -89,7 +89,7 @@ def test_silent_requests_and_user_expressions_are_reported(
     silent = notebook.send("y = 1", silent=True)
     notebook.reply_to(silent)
     # Before the start of the code, IPython handles an interrupt as one for its own callbacks.
-    slow = "open('inside', 'w').close() or __import__('time').sleep(600)"
+    slow = "open('inside', 'w').close() or any(map(__import__('time').sleep, __import__('itertools').repeat(0.05)))"
     evaluated = notebook.send("", user_expressions={"slow": slow})
     wait_until((tmp_path / "inside").exists)
     wait_until(lambda: recorder.open == [evaluated])
@@ -120,8 +120,9 @@ def test_subshells_overlap(recorder: Any, notebook: Any, wait_until: Any) -> Non
     assert {("end", main), ("end", sub)} == set(recorder.cells[2:])
 
 
-def test_new_coordinator_gets_the_running_cells(recorder: Any, notebook: Any, wait_until: Any) -> None:
-    request = notebook.send("import time; time.sleep(600)")
+def test_new_coordinator_gets_the_running_cells(recorder: Any, notebook: Any, wait_until: Any, tmp_path: Path) -> None:
+    request = notebook.send("open('inside', 'w').close()\nwhile True: pass")
+    wait_until((tmp_path / "inside").exists)
     wait_until(lambda: recorder.open == [request])
     recorder.disconnect()
     wait_until(lambda: len(recorder.attached) == 2 and recorder.open == [request])
