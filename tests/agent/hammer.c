@@ -1,5 +1,6 @@
 /* Turn lock under processes that enter and leave turns as fast as possible, while some are killed and some stopped.
  * The arguments are the lock files of two devices and seconds.
+ * On a busy machine the program runs longer, until some processes have been killed and some stopped.
  * The program prints JSON with the number of times that a device had two turns at work (violations).
  * `free` is 1 if the devices can be entered after all processes have left. */
 #define _GNU_SOURCE
@@ -20,6 +21,8 @@
 #define TURNS 3
 #define DEVICES 2
 #define CHECKS 3
+#define MIN_KILLS 5
+#define MIN_STOPS 5
 
 static struct {
     _Atomic int turn[DEVICES][WORKERS]; /* turn at work, or 0 */
@@ -102,7 +105,8 @@ int main(int count, char **arguments) {
     for (int worker = 0; worker < WORKERS; worker++)
         pids[worker] = start(worker);
     unsigned seed = 1;
-    for (time_t end = time(NULL) + atoi(arguments[DEVICES + 1]); time(NULL) < end;) {
+    time_t end = time(NULL) + atoi(arguments[DEVICES + 1]);
+    while (time(NULL) < end || kills < MIN_KILLS || stops < MIN_STOPS) {
         usleep(3000);
         int worker = rand_r(&seed) % WORKERS;
         if (rand_r(&seed) % 2) {
