@@ -80,6 +80,12 @@ def test_a_kernel_that_is_adopted_during_its_eviction_goes_on(tmp_path: Path, mo
     assert kernel.returncode == -signal.SIGTERM
 
 
+def test_a_kernel_without_its_folder_ends_as_an_orphan(node: Node) -> None:
+    pid = node.request(start_request(argv=["sleep", "600"], orphan_timeout=0.5, is_python=False))["pid"]
+    KernelFolder("k1").remove()
+    wait_until(lambda: not keeper.start_ticks(pid), WAIT)
+
+
 def test_a_kernel_whose_node_agent_was_killed_during_its_start_ends_as_an_orphan(tmp_path: Path) -> None:
     lock = os.open(tmp_path / "starting", os.O_CREAT)
     specification = {

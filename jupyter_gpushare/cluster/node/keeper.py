@@ -56,8 +56,12 @@ def write_file(path: str, content: dict[str, Any]) -> None:
 
 
 def is_adopted(path: str) -> bool:
-    """Return whether a server has adopted the kernel."""
-    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "a") as file:
+    """Return whether a server has adopted the kernel, which no server finds after its folder has been removed."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return False
+    with open(descriptor, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -174,7 +178,8 @@ def main() -> int:
     report(pids)
     os.chdir("/")
     reason = keep(kernel, folder, specification["orphan_timeout"], specification["before_end"])
-    write_file(f"{folder}/exit", {"status": kernel.returncode, "reason": reason})
+    with contextlib.suppress(FileNotFoundError):
+        write_file(f"{folder}/exit", {"status": kernel.returncode, "reason": reason})
     return 0
 
 
