@@ -101,6 +101,7 @@ def test_pods_of_openb_are_clients_with_a_part_of_the_device(tmp_path: Path) -> 
         ("p1,1,1,1,500,,LS,Running,9,1,0", "from 9 to 1"),
         ("p1,1,1,1,500,,LS,Running,nan,1,0", "line 2: num_gpu=1, gpu_milli=500, from nan to 1 (allowed are num_gpu"),
         ("p1,1,1,1,500,,LS,Running,0,inf,0", "from 0 to inf"),
+        ("p1,1,1,1,500,,LS,Running,0,1,0,5", "line 2: there are more values than the 11 columns"),
         ("p1,1,1,0,0,,LS,Running,0,1,0", "no pod of the trace has a GPU"),
     ],
 )

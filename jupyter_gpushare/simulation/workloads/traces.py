@@ -50,6 +50,10 @@ def csv_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str,
                 f"{path}, line 1: columns {', '.join(missing)} are missing: needed are {', '.join(columns)}"
             )
         for row in rows:
+            if None in row:
+                raise InvalidTrace(
+                    f"{path}, line {rows.reader.line_num}: there are more values than the {len(row) - 1} columns"
+                )
             yield rows.reader.line_num, row
     except csv.Error as error:
         raise InvalidTrace(f"{path}, line {rows.reader.line_num}: {error}") from None
