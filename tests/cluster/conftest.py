@@ -90,7 +90,8 @@ def end_nodes_below(folder: Path) -> None:
             continue  # The kernel has ended meanwhile.
         for name in ("keeper", "pid"):
             if keeper.start_ticks(found[name]) == found[f"{name}_ticks"]:
-                os.kill(found[name], signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                    os.kill(found[name], signal.SIGKILL)
     for socket_path in [*folder.glob("*/c.sock"), *folder.glob("*/run/gpushare/coordinator.sock")]:
         with contextlib.suppress(Unreachable), Client(str(socket_path)) as coordinator:
             coordinator.request(Stop())
@@ -267,9 +268,13 @@ class JupyterServer:
 
     def children(self, word: str) -> list[int]:
         """Return the processes that the server has started and whose command has this word."""
-        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
-        pids = [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
-        return [pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_text()]
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # of a process that has ended meanwhile
+                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == self.process.pid and word in (process / "cmdline").read_text():
+                    found.append(int(process.name))
+        return found
 
     def kill(self) -> None:
         self.process.kill()
