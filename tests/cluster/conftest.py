@@ -22,10 +22,14 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
+from jupyter_gpushare.cluster import remote_provisioner
 from jupyter_gpushare.cluster.channel.messages import ClientRequest, Connection, NodeError, Request, Running, Start
+from jupyter_gpushare.cluster.daemon import node_tries
 from jupyter_gpushare.cluster.daemon.messages import ChooseNode, ClusterStatus
 from jupyter_gpushare.cluster.node import keeper, kernel_folder
+from jupyter_gpushare.cluster.node_choice import SnapshotRequests
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
+from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address
@@ -93,7 +97,7 @@ def end_nodes_below(folder: Path) -> None:
                 with contextlib.suppress(ProcessLookupError):  # it has ended since
                     os.kill(found[name], signal.SIGKILL)
     for socket_path in [*folder.glob("*/c.sock"), *folder.glob("*/run/gpushare/coordinator.sock")]:
-        with contextlib.suppress(Unreachable), Client(str(socket_path)) as coordinator:
+        with contextlib.suppress(Unreachable), Client(str(socket_path), WAIT) as coordinator:
             coordinator.request(Stop())
 
 
@@ -102,7 +106,7 @@ def no_coordinator_remains(own_host: Path) -> Iterator[None]:
     """End the coordinator of the node, because tests of other modules expect none."""
     yield
     path = str(address.runtime_directory() / "coordinator.sock")
-    with contextlib.suppress(Unreachable), Client(path) as coordinator:
+    with contextlib.suppress(Unreachable), Client(path, WAIT) as coordinator:
         coordinator.request(Stop())
     wait_until(lambda: not address.is_accepting(path))
 
@@ -203,8 +207,14 @@ def add_kernelspec(folder: Path, patch: pytest.MonkeyPatch) -> None:
 def start_notebook(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., RemoteNotebook]]:
-    """Provide a function that starts a kernel on a node with these values of `c.GpuShareCluster`."""
+    """Provide a function that starts a kernel on a node with these values of `c.GpuShareCluster`.
+
+    A request waits for long, because a busy machine may need more than the usual seconds to start a node agent. A node
+    that has not answered in an earlier test gets requests again.
+    """
     add_kernelspec(tmp_path, monkeypatch)
+    monkeypatch.setattr(RemoteProvisioner._answer, "__defaults__", (WAIT,))
+    monkeypatch.setattr(remote_provisioner, "_snapshots", SnapshotRequests())
     started: list[KernelManager] = []
     clients: list[BlockingKernelClient] = []
 
@@ -375,8 +385,14 @@ class Daemon:
 
 
 @pytest.fixture
-def start_daemon(start_notebook: Callable[..., RemoteNotebook], tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    """Provide a function that starts a daemon with these values of `c.GpuShareCluster`."""
+def start_daemon(
+    start_notebook: Callable[..., RemoteNotebook], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Daemon]]:
+    """Provide a function that starts a daemon with these values of `c.GpuShareCluster`.
+
+    Starts in this process wait for the daemon for long, because a daemon on a busy machine may be late.
+    """
+    monkeypatch.setattr(node_tries, "_ANSWER_SECONDS", WAIT)
     started: list[Daemon] = []
 
     def start(**settings: Any) -> Daemon:

@@ -15,6 +15,7 @@ from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config
 
 from jupyter_gpushare.cluster.channel.messages import NodeError
+from jupyter_gpushare.cluster.daemon import node_tries
 from jupyter_gpushare.cluster.daemon.messages import ChooseNode
 from jupyter_gpushare.cluster.daemon.node_tries import NodeTries
 from jupyter_gpushare.cluster.start_queue import START_QUEUE
@@ -162,9 +163,10 @@ async def test_an_unexpected_answer_is_no_answer(tmp_path: Path, result: str) ->
 
 
 async def test_a_start_goes_on_without_an_answer_of_the_daemon(
-    start_daemon: Callable[..., Daemon], caplog: pytest.LogCaptureFixture
+    start_daemon: Callable[..., Daemon], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = start_daemon()
+    monkeypatch.setattr(node_tries, "_ANSWER_SECONDS", 1.0)  # for the daemon that is stopped
     async with Starts(daemon.settings) as starts:
         for name, number in (("a", signal.SIGSTOP), ("b", signal.SIGKILL)):
             os.kill(daemon.process.pid, number)

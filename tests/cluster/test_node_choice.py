@@ -17,7 +17,7 @@ from jupyter_gpushare.cluster.node_choice import IDLE, SnapshotRequests, order_n
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 
-from .conftest import RemoteNotebook
+from .conftest import WAIT, RemoteNotebook
 
 GIB = 1 << 30
 
@@ -79,7 +79,7 @@ def test_kernels_go_to_the_nodes_with_the_fewest_clients(
     assert {node_of(notebook) for notebook in notebooks} == {"n1", "n2"}
     first = node_of(notebooks[0])
     notebooks[0].manager.restart_kernel()
-    notebooks[0].client.wait_for_ready(30)
+    notebooks[0].client.wait_for_ready(WAIT)
     assert node_of(notebooks[0]) == first
 
 

@@ -153,13 +153,35 @@ def test_a_kernel_without_a_record_does_not_remain(start_notebook: Start, state:
     wait_until(lambda: kernel_folder.all_kernels() == [])
 
 
-def test_an_agent_that_hangs_is_replaced(start_notebook: Start) -> None:
+def set_seconds(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let a request wait for so long."""
+    patch.setattr(RemoteProvisioner._answer, "__defaults__", (seconds,))
+
+
+def wait_briefly_for_one_agent(patch: pytest.MonkeyPatch, then: Callable[[], object] = lambda: None) -> None:
+    """Let a request wait for 0.2 s, and for much longer once it has tried to end the agent and has called `then`."""
+    end = RemoteKernel.end_agent
+
+    def end_agent(kernel: RemoteKernel) -> None:
+        end(kernel)
+        then()
+        set_seconds(patch, WAIT)
+
+    patch.setattr(RemoteKernel, "end_agent", end_agent)
+    set_seconds(patch, 0.2)
+
+
+def test_an_agent_that_hangs_is_replaced(start_notebook: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = start_notebook()
-    for connection in CONNECTIONS.present():
-        os.killpg(connection.process.pid, signal.SIGSTOP)
+
+    def hang() -> None:
+        for connection in CONNECTIONS.present():
+            os.killpg(connection.process.pid, signal.SIGSTOP)
+        wait_briefly_for_one_agent(monkeypatch)
+
+    hang()
     notebook.interrupt_an_endless_cell()
-    for connection in CONNECTIONS.present():
-        os.killpg(connection.process.pid, signal.SIGSTOP)
+    hang()
     notebook.manager.shutdown_kernel()
     assert kernel_folder.all_kernels() == []
 
@@ -180,7 +202,7 @@ def test_an_interrupt_arrives_after_an_engine_has_refused_agents(start_notebook:
 class SlowEngine:
     """Engine that starts agents only while the file `go` exists, and a notebook that counts its interrupts in a cell.
 
-    A request waits for 0.2 s at first, then the engine goes on, and the request waits for much longer.
+    A request waits for 0.2 s. After `go_on_after_the_first_wait` the engine goes on then.
     """
 
     def __init__(self, start_notebook: Start, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,29 +217,23 @@ class SlowEngine:
             pass
         self.go.unlink()
         kill_agents()
+        wait_until(lambda: self.starts() == 2)  # else the wait may end before the engine has begun
         self._patch = monkeypatch
-        self.set_seconds(0.2)
-
-    def set_seconds(self, seconds: float) -> None:
-        """Let a request wait for so long."""
-        self._patch.setattr(RemoteProvisioner._answer, "__defaults__", (seconds,))
+        set_seconds(monkeypatch, 0.2)
 
     def go_on_after_the_first_wait(self) -> None:
-        ended = RemoteKernel.end_agent
+        wait_briefly_for_one_agent(self._patch, self.go.touch)
 
-        def end_agent(kernel: RemoteKernel) -> None:
-            ended(kernel)
-            self.go.touch()
-            self.set_seconds(WAIT)
-
-        self._patch.setattr(RemoteKernel, "end_agent", end_agent)
+    def starts(self) -> int:
+        """Return the number of agents."""
+        return len(self._starts.read_text().split())
 
     def counts(self) -> tuple[int, int]:
         """Return the number of interrupts, after an answer of the agent, and the number of agents."""
         connection = self.notebook.manager.provisioner._remote_kernel()  # type: ignore[union-attr]
         connection.request(Running()).result(WAIT)  # after the interrupts
         self._end.touch()
-        return self.notebook.value("len(interrupts)"), len(self._starts.read_text().split())
+        return self.notebook.value("len(interrupts)"), self.starts()
 
 
 @pytest.fixture
