@@ -24,6 +24,7 @@ from jupyter_gpushare.cluster.channel.messages import (
     PORT_NAMES,
     Connection,
     Coordinator,
+    Ended,
     Forget,
     NodeError,
     Output,
@@ -158,6 +159,20 @@ def test_the_end_of_a_kernel_whose_keeper_was_killed_is_found(node: Node) -> Non
     assert node.request(Running()) == [started | {"note": ""}]
     os.kill(started["pid"], signal.SIGKILL)
     assert waiting.result(WAIT) == {"status": None, "reason": ""}
+
+
+def test_the_end_of_a_kernel_during_a_look_at_it_has_its_status(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = kernel_folder.KernelFolder("k1")
+    folder.make()
+    ids = {"pid": 1, "pid_ticks": 1, "keeper": 2, "keeper_ticks": 1}
+    keeper.write_file(str(folder.path / "state"), {**ids, "ports": {}, "client": ""})
+
+    def end(pid: int) -> int:
+        keeper.write_file(str(folder.path / "exit"), {"status": 3, "reason": ""})
+        return 0
+
+    monkeypatch.setattr(kernel_folder, "start_ticks", end)
+    assert folder.ended() == Ended(status=3)
 
 
 def test_only_a_kernel_that_no_server_waits_for_ends_after_the_orphan_timeout(node: Node) -> None:

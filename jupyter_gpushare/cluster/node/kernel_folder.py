@@ -97,12 +97,14 @@ class KernelFolder:
     def ended(self) -> Ended | None:
         """Return the end of the kernel, or None for a kernel that runs."""
         found = self._read("exit", _EXIT)
-        if found is not None:
-            return Ended(status=found["status"], reason=found["reason"])
-        state = self.state()
-        if any(start_ticks(state[name]) == state[f"{name}_ticks"] for name in ("pid", "keeper")):
-            return None
-        return Ended(status=None)  # the keeper was killed, or the host was started anew
+        if found is None:
+            state = self.state()
+            if any(start_ticks(state[name]) == state[f"{name}_ticks"] for name in ("pid", "keeper")):
+                return None
+            found = self._read("exit", _EXIT)  # which the keeper may have written meanwhile
+        if found is None:
+            return Ended(status=None)  # the keeper was killed, or the host was started anew
+        return Ended(status=found["status"], reason=found["reason"])
 
     def processes(self) -> Iterator[int]:
         """Yield the ids of the keeper and of the kernel, as far as they run."""
