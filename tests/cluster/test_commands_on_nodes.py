@@ -78,11 +78,11 @@ def test_a_node_that_hangs_delays_no_other_node(
     file = configuration / "config" / "jupyter_server_config.json"
     engine = "sh -c 'test {node} = gpu1 && exec sleep 600; echo {node} answers' sh {agent}"
     file.write_text(json.dumps({"GpuShareCluster": {"engine": engine, "nodes": ["gpu1", "gpu2"]}}))
-    monkeypatch.setattr(nodes, "_NODE_SECONDS", 5.0)
+    monkeypatch.setattr(nodes, "_NODE_SECONDS", 10.0)
     assert nodes.run_on_nodes("all", ["status"]) == 1
     shown = capfd.readouterr()
     assert shown.out == "--- gpu1\n--- gpu2\ngpu2 answers\n"
-    assert shown.err == "gpu1: no answer within 5 s\n"
+    assert shown.err == "gpu1: no answer within 10 s\n"
 
 
 def test_invalid_settings_are_named(configuration: Path) -> None:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +175,13 @@ def test_the_end_of_a_kernel_during_a_look_at_it_has_its_status(state: Path, mon
 
 
 def test_only_a_kernel_that_no_server_waits_for_ends_after_the_orphan_timeout(node: Node) -> None:
+    folder = kernel_folder.KernelFolder("adopted")
+    folder.make()
+    adoption = folder.adopt()
     adopted = node.request(start_request("adopted", orphan_timeout=3.0))
     waiting = node.connection.request(Wait(kernel="adopted"))
+    node.request(Running())  # so that the agent waits
+    os.close(adoption)
     orphan = node.request(start_request("orphan", orphan_timeout=3.0))
     wait_until(lambda: not is_alive(orphan["pid"]))
     assert is_alive(adopted["pid"]) and not waiting.done()
@@ -277,10 +281,10 @@ def test_an_ipykernel_without_encryption_is_one_sentence_and_leaves_nothing(
 def test_a_stopped_agent_that_reads_nothing_ends_its_connection(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request is larger than the pipe, so that its write blocks."""
     monkeypatch.setattr(node_connection, "_PING_SECONDS", 0.1)
-    monkeypatch.setattr(node_connection, "_NODE_SILENCE_SECONDS", 1.0)
     node.request(Running())
     connection = node.connection
     os.kill(connection.process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(node_connection, "_NODE_SILENCE_SECONDS", 1.0)
     request = start_request(env={"LARGE": "x" * (2 << 20)})
     writer = threading.Thread(target=lambda: connection.request(request), daemon=True)
     writer.start()
@@ -396,7 +400,7 @@ def test_an_engines_own_error_is_in_the_sentence(command: list[str], sentence: s
         NodeConnection("n1", command).request(Running()).result(WAIT)
 
 
-def test_the_engines_command_may_withdraw_its_job(tmp_path: Path) -> None:
+def test_the_engines_command_may_withdraw_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminated `srun` withdraws its job, which a killed one leaves behind."""
     withdrawn = tmp_path / "withdrawn"
     connection = NodeConnection(
@@ -404,6 +408,7 @@ def test_the_engines_command_may_withdraw_its_job(tmp_path: Path) -> None:
         ["sh", "-c", f"trap 'touch {withdrawn}; exit' TERM; touch {withdrawn}.ready; while :; do sleep 0.05; done"],
     )
     wait_until(lambda: Path(f"{withdrawn}.ready").exists())
+    monkeypatch.setattr(node_connection, "_WITHDRAWAL_SECONDS", WAIT)
     connection.end()
     assert withdrawn.exists()
 
@@ -418,6 +423,6 @@ def test_the_agent_refuses_a_program_that_is_no_jupyter_server(state: Path) -> N
 def test_an_agent_ends_with_the_pipe_of_its_server(node: Node) -> None:
     node.request(Running())
     process = node.connection.process
-    began = time.monotonic()
-    node.close()
-    assert process.returncode == 0 and time.monotonic() < began + 5
+    assert process.stdin
+    process.stdin.close()
+    assert process.wait(WAIT) == 0

@@ -14,6 +14,8 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
+from ..support.polling import WAIT_SECONDS
+
 TOOLS = ("unshare", "nsenter", "setpriv", "mount")
 # Folders that every user must be able to read: this checkout, and the Python that runs its tests.
 NEEDED = (Path(__file__).resolve().parents[2], Path(sys.prefix), Path(sys.base_prefix))
@@ -73,7 +75,7 @@ class MountNamespaceMachine:
         for stream in (self._first.stdin, self._first.stdout, self._first.stderr):
             assert stream
             stream.close()
-        self._first.wait(10)
+        self._first.wait(WAIT_SECONDS)
 
 
 @contextlib.contextmanager
