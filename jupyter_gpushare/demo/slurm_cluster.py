@@ -7,16 +7,18 @@ of its own.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 NODES = ("gpu1", "gpu2")
+_PORTS = range(32_000, 32_768)  # below those that Linux gives to any program
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 
 
@@ -37,7 +39,7 @@ class SlurmCluster:
         key.write_bytes(os.urandom(1024))
         files = [f"--{name}-file={folder / name}" for name in ("pid", "log", "seed")]
         self._run("munged", "--force", f"--key-file={key}", f"--socket={folder / 'munge.sock'}", *files)
-        ports = [_free_port() for _ in range(3)]
+        ports = _free_ports(3)
         lines = [
             "ClusterName=test",
             f"SlurmctldHost={host}(127.0.0.1)",
@@ -134,7 +136,15 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _free_ports(number: int) -> list[int]:
+    """Return ports that Linux gives no other program while the daemons do not run."""
+    with ExitStack() as probes:
+        found: list[int] = []
+        for port in random.sample(_PORTS, len(_PORTS)):
+            probe = probes.enter_context(socket.socket())
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                found.append(port)
+            if len(found) == number:
+                return found
+    raise OSError(f"fewer than {number} ports from {_PORTS[0]} to {_PORTS[-1]} are free")
