@@ -18,7 +18,7 @@ from typing import Any
 
 IS_LONG = os.environ.get("GPUSHARE_TEST_CHAOS") == "long"
 OPTIONS = ("--time-quantum", "0.05") if IS_LONG else ()  # of the coordinator
-TIMEOUT_SECONDS = 3600 if IS_LONG else 120  # of a test
+TIMEOUT_SECONDS = 3600 if IS_LONG else 300  # of a test
 
 
 def percentile(values: Sequence[float], part: float) -> float:

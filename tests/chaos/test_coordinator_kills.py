@@ -8,12 +8,13 @@ import time
 
 import pytest
 
-from ..system.system_host import MOST, GpuProgram, SystemHost, wait_until
+from ..system.system_host import MOST, WAIT, GpuProgram, SystemHost, wait_until
 from . import measurements
 from .measurements import pause
 
 KILL_COUNT = 200 if measurements.IS_LONG else 10
 CLIENT_COUNT = 8
+MAX_IDLE_SECONDS = 10.0 if measurements.IS_LONG else WAIT  # of the device after a kill
 IMMEDIATE_KILL_PROBABILITY = 0.2  # of a kill before the clients have connected again
 
 
@@ -72,8 +73,8 @@ def test_coordinator_killed_at_random_moments_loses_no_client(host: SystemHost, 
     assert overlap == 0
     if measurements.IS_LONG:
         assert measurements.percentile(recoveries, 0.99) < 1
-    assert max(recoveries) < 10
-    assert idle < 10
+        assert max(recoveries) < 10
+    assert idle < MAX_IDLE_SECONDS
 
 
 def busy_clients(host: SystemHost) -> dict[str, GpuProgram]:

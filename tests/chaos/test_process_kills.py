@@ -16,13 +16,13 @@ from jupyter_gpushare.wire.client import Client
 
 from ..system.notebook_client import kernel_starter
 from ..system.resource_counts import descriptors, mapped_page_count, resident_bytes
-from ..system.system_host import MOST, SystemHost, wait_until
+from ..system.system_host import MOST, WAIT, SystemHost, wait_until
 from . import measurements
 from .kill_targets import BusyKernel, BusyProgram, KillTarget
 from .measurements import pause
 
 FAULT_COUNT = 500 if measurements.IS_LONG else 20
-MAX_IDLE_SECONDS = 2.0 if measurements.IS_LONG else 10.0  # of a device while a client could run
+MAX_IDLE_SECONDS = 2.0 if measurements.IS_LONG else WAIT  # of a device while a client could run
 PAIR_PART = 0.42  # of the device's memory, so that one process of the pair does not fit beside another client either
 STOP_SECONDS = (0.15, 0.6)  # bounds of the duration of a stop
 
@@ -129,7 +129,7 @@ class GrantSampler(threading.Thread):
         self.samples: list[tuple[float, frozenset[str]]] = []  # time, clients
 
     def run(self) -> None:
-        with Client(self._socket) as connection:
+        with Client(self._socket, WAIT) as connection:
             while not self._over.wait(0.02):
                 grants = connection.request(messages.Status())["devices"][0]["grants"]
                 self.samples.append((time.monotonic(), frozenset(grant["client"] for grant in grants)))

@@ -164,7 +164,7 @@ class SystemHost:
         self.coordinator = None
 
     def request(self, message: Any) -> Any:
-        with Client(self.socket) as connection:
+        with Client(self.socket, WAIT) as connection:
             return connection.request(message)
 
     def status(self) -> dict[str, Any]:
