@@ -14,9 +14,10 @@ import pytest
 from ..driver_facts.harness import MIB, MS, Cuda, environment, on_driver, running_process, start_test
 from ..driver_facts.test_memory import location
 from ..support import sanitizers
-from ..support.polling import wait_until
+from ..support.polling import least, wait_until
 
 FAST = "[device]\nlaunch_overhead = 0\n"
+SLACK = 0.0005  # seconds: the model runs up to 50 us ahead of the clock, at every synchronisation
 
 
 # The programs of the processes. A program prints "ready" and goes on when it gets a line of input.
@@ -27,18 +28,30 @@ def send(text: object) -> None:
 
 
 def spin(cuda: Cuda, milliseconds: str, launches: str, together: str = "") -> None:
-    """Launch work of `milliseconds` in all, and wait for the device after every `together` launches."""
+    """Launch work of `milliseconds` in all for each line, and wait for the device after every `together` launches."""
     cuda.launch("spin", 0)
     cuda.cuCtxSynchronize()
     send("ready")
+    for _ in sys.stdin:
+        start = time.monotonic()
+        for number in range(int(launches)):
+            cuda.launch("spin", int(milliseconds) * MS // int(launches))
+            if together and number % int(together) == 0:
+                cuda.cuCtxSynchronize()
+        cuda.cuCtxSynchronize()
+        send(time.monotonic() - start)
+
+
+def occupy(cuda: Cuda) -> None:
+    """Keep the device busy until the test kills the process. The process is ready once its launch of a minute runs."""
+    (word, flag), (begun, begun_flag) = cuda.host_flag(), cuda.host_flag()
+    cuda.launch("wait_flag", flag, 1)
+    cuda.launch("set_flag", begun_flag, 1)
+    cuda.launch("spin", 60_000 * MS)
+    word.value = 1
+    wait_until(lambda: begun.value)
+    send("ready")
     input()
-    start = time.monotonic()
-    for number in range(int(launches)):
-        cuda.launch("spin", int(milliseconds) * MS // int(launches))
-        if together and number % int(together) == 0:
-            cuda.cuCtxSynchronize()
-    cuda.cuCtxSynchronize()
-    send(time.monotonic() - start)
 
 
 def allocate_and_read(cuda: Cuda, kind: str, mebibytes: str) -> None:
@@ -100,6 +113,11 @@ def query_free(process: subprocess.Popen[str]) -> int:
     return int(read_line(process))
 
 
+def seconds_of(process: subprocess.Popen[str]) -> float:
+    go(process)
+    return float(read_line(process))
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> dict[str, str]:
     """Return the environment for a simulated machine of this test, without launch overhead."""
@@ -107,40 +125,29 @@ def machine(tmp_path: Path) -> dict[str, str]:
     return environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "machine.conf"))
 
 
-def run_two(machine: dict[str, str]) -> list[float]:
-    """Return the seconds of one launch of 400 ms, and of 40 launches of 10 ms in another process meanwhile."""
-    with running_process(spin, machine, "400", "1") as one, running_process(spin, machine, "400", "40") as other:
-        assert read_line(one) == read_line(other) == "ready"
-        go(one)
-        go(other)
-        return [float(read_line(one)), float(read_line(other))]
-
-
-def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
-    """On a busy machine, some pairs of processes begin at different times."""
-    with running_process(spin, machine, "400", "40") as idle:
-        assert read_line(idle) == "ready"
-        go(idle)
-        assert float(read_line(idle)) >= 0.4
-        found = [run_two(machine)]
-        while len(found) < 5 and not all(0.72 < seconds < 1.2 for seconds in found[-1]):
-            found.append(run_two(machine))
-    assert all(sum(pair) >= 1.2 for pair in found), found  # the device has the work of both
-    assert all(0.72 < seconds < 1.2 for seconds in found[-1]), found
+@pytest.mark.parametrize("launches", ["1", "40"])
+def test_busy_processes_get_equal_time_slices(machine: dict[str, str], launches: str) -> None:
+    """Work of 0.4 s takes twice as long beside one process that is busy and one that is not, in any number of parts."""
+    with (
+        running_process(spin, machine, "400", launches) as idle,
+        running_process(spin, machine, "400", launches) as process,
+    ):
+        assert read_line(idle) == read_line(process) == "ready"
+        assert seconds_of(idle) >= 0.4 - SLACK
+        with running_process(occupy, machine) as busy:
+            assert read_line(busy) == "ready"
+            assert 0.72 < least(lambda: seconds_of(process), 1.2) < 1.2
 
 
 def test_the_device_loses_time_when_another_process_follows(machine: dict[str, str]) -> None:
-    """Each of two processes with 0.4 s of work needs 0.8 s where the device loses nothing."""
+    """Work of 0.4 s beside a busy process takes 0.8 s where the device loses nothing."""
     with Path(machine["GPUSHARE_SIM_CONFIG"]).open("r+") as file:
         parameters = file.read()
         file.seek(0)
         file.write(f"slice = 2ms\nslice_switch = 4ms\n{parameters}")
-    with running_process(spin, machine, "400", "40") as first, running_process(spin, machine, "400", "40") as second:
-        assert read_line(first) == read_line(second) == "ready"
-        go(first)
-        go(second)
-        seconds = max(float(read_line(process)) for process in (first, second))
-    assert seconds >= 1.6, seconds
+    with running_process(occupy, machine) as busy, running_process(spin, machine, "400", "40") as process:
+        assert read_line(busy) == read_line(process) == "ready"
+        assert seconds_of(process) >= 1.6
 
 
 def test_idle_processes_take_no_device_time(machine: dict[str, str]) -> None:
@@ -149,23 +156,25 @@ def test_idle_processes_take_no_device_time(machine: dict[str, str]) -> None:
         idle = [stack.enter_context(running_process(allocate_and_read, machine, "plain", "64")) for _ in range(4)]
         busy = stack.enter_context(running_process(spin, machine, "300", "30"))
         assert {read_line(process) for process in (*idle, busy)} == {"ready"}
-        go(busy)
-        assert 0.3 <= float(read_line(busy)) < 1.4, "with slices of the idle processes, it would take 1.5 s"
+        seconds = least(lambda: seconds_of(busy), 1.4)
+        assert 0.3 - SLACK <= seconds < 1.4, "with slices of the idle processes, it would take 1.5 s"
+
+
+def seconds_after_kills(machine: dict[str, str]) -> float:
+    """Return the seconds of work of 0.5 s that begins right after four busy processes have been killed."""
+    with contextlib.ExitStack() as stack:
+        endless = [stack.enter_context(running_process(occupy, machine)) for _ in range(4)]
+        busy = stack.enter_context(running_process(spin, machine, "500", "250", "4"))
+        assert {read_line(process) for process in (*endless, busy)} == {"ready"}
+        for process in endless:
+            process.kill()
+        return seconds_of(busy)
 
 
 def test_killed_processes_free_the_device(machine: dict[str, str]) -> None:
     """Several processes, for the same reason."""
-    with contextlib.ExitStack() as stack:
-        endless = [stack.enter_context(running_process(spin, machine, "60000", "30000")) for _ in range(4)]
-        busy = stack.enter_context(running_process(spin, machine, "500", "250", "4"))
-        assert {read_line(process) for process in (*endless, busy)} == {"ready"}
-        for process in endless:
-            go(process)
-        time.sleep(0.05)
-        for process in endless:
-            process.kill()
-        go(busy)
-        assert 0.5 <= float(read_line(busy)) < 2.4, "with the work of the killed processes, it would take 2.5 s"
+    seconds = least(lambda: seconds_after_kills(machine), 2.4)
+    assert 0.5 - SLACK <= seconds < 2.4, "with the work of the killed processes, it would take 2.5 s"
 
 
 def test_unified_memory_of_another_process_is_evicted_and_keeps_its_data(machine: dict[str, str]) -> None:
@@ -190,7 +199,7 @@ def test_working_sets_that_do_not_fit_thrash(tmp_path: Path) -> None:
     (tmp_path / "machine.conf").write_text("[device]\nmemory = 160 MiB\nfault_bandwidth = 512 MiB/s\n")
     machine = environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "machine.conf"))
 
-    def both(mebibytes: str) -> float:
+    def seconds_of_both(mebibytes: str) -> float:
         with (
             running_process(sweep, machine, mebibytes, "4") as first,
             running_process(sweep, machine, mebibytes, "4") as second,
@@ -200,7 +209,8 @@ def test_working_sets_that_do_not_fit_thrash(tmp_path: Path) -> None:
             go(second)
             return max(float(read_line(first)), float(read_line(second)))
 
-    assert both("100") > 3 * both("50")
+    thrashing = seconds_of_both("100")
+    assert least(lambda: seconds_of_both("50"), thrashing / 3) < thrashing / 3
 
 
 def test_many_killed_processes_leave_nothing_stuck(machine: dict[str, str]) -> None:
@@ -216,8 +226,8 @@ def test_many_killed_processes_leave_nothing_stuck(machine: dict[str, str]) -> N
         assert query_free(watcher) == before
         with running_process(spin, machine, "200", "4") as alive:
             assert read_line(alive) == "ready"
-            go(alive)
-            assert float(read_line(alive)) < 1.5, "with slices of the killed processes, it would take 2.6 s"
+            seconds = least(lambda: seconds_of(alive), 1.5)
+            assert seconds < 1.5, "with slices of the killed processes, it would take 2.6 s"
 
 
 def execute_again(cuda: Cuda, times: str) -> None:
