@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from .harness import MIB, PTX, Cuda, on_driver
-from .test_memory import in_stream, location
+from .test_memory import SHOULD_RETURN, SHOULD_WAIT, in_stream, location
 from .vmm import GRANULE, allow, create, reserve
 
 NON_BLOCKING = 1
 Call = Callable[[], object]
 
 
-def waits(cuda: Cuda, call: Call) -> bool:
+def waits(cuda: Cuda, call: Call, seconds: float) -> bool:
     """Return whether a call waits for a kernel in another stream, which is not blocking."""
-    return not in_stream(cuda, lambda memory, stream: call())
+    return not in_stream(cuda, lambda memory, stream: call(), seconds)
 
 
 @on_driver()
@@ -34,7 +34,7 @@ def test_memory_and_modules_that_end_wait_for_running_work(cuda: Cuda) -> None:
         "cuModuleLoadData": lambda: cuda.cuModuleLoadData(image),
         "cuModuleUnload": lambda: cuda.cuModuleUnload(module),
     }
-    assert {name for name, call in calls.items() if not waits(cuda, call)} == set()
+    assert {name for name, call in calls.items() if not waits(cuda, call, SHOULD_WAIT)} == set()
 
 
 @on_driver()
@@ -61,4 +61,4 @@ def test_memory_that_begins_or_is_mapped_does_not_wait_for_running_work(cuda: Cu
         "cuStreamCreate": lambda: cuda.cuStreamCreate(0),
         "cuEventCreate": lambda: cuda.cuEventCreate(0),
     }
-    assert {name for name, call in calls.items() if waits(cuda, call)} == set()
+    assert {name for name, call in calls.items() if waits(cuda, call, SHOULD_RETURN)} == set()
