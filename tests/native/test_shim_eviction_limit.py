@@ -10,6 +10,7 @@ import pytest
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, scripted_coordinator, wait_until
 from .test_shim_prefetch import wait_for_agent
+from .test_shim_transfer_failures import faulty_driver, hold_next, wait_until_held
 from .test_shim_without_coordinator import lock_is_free
 
 MIB = 1 << 20
@@ -17,7 +18,7 @@ EVERYTHING = (1 << 64) - 1
 MODES = pytest.mark.parametrize("mode", ["unified", "swap"])
 
 
-def hold(client: CudaClient, *mib: int) -> None:
+def use(client: CudaClient, *mib: int) -> None:
     """Allocate arrays and use them."""
     client.run(f"arrays = [cuda.alloc(n << 20)[1] for n in {list(mib)}]")
     assert client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in arrays]") == [0] * len(mib)
@@ -34,7 +35,7 @@ def test_no_more_leaves_than_the_limit(machine: NativeHost, coordinator: Scripte
     client, process = start(machine, coordinator, mode)
     report, control = process.page.report, process.page.control
     process.open(1)
-    hold(client, 64, 30, 20)
+    use(client, 64, 30, 20)
     control.resident_target[0], control.evicted_limit = 0, 35 * MIB
     process.drain(1)
     wait_until(lambda: report.evicted_bytes in (20 * MIB, 30 * MIB))
@@ -51,7 +52,7 @@ def test_evicted_memory_counts_towards_the_limit(
     client, process = start(machine, coordinator, mode)
     report, control = process.page.report, process.page.control
     process.open(1)
-    hold(client, 20, 20, 20)
+    use(client, 20, 20, 20)
     control.resident_target[0], control.evicted_limit = 40 * MIB, 45 * MIB
     process.drain(1)
     wait_until(lambda: report.resident == 40 * MIB)
@@ -70,7 +71,7 @@ def test_the_limit_holds_without_a_coordinator(machine: NativeHost) -> None:
     with scripted_coordinator(machine.socket) as coordinator:
         client, process = start(machine, coordinator, "swap")
         process.open(1)
-        hold(client, 64, 20)
+        use(client, 64, 20)
         process.page.control.evicted_limit, process.page.control.quantum_ns = 30 * MIB, 200_000_000
         process.drain(1)
         assert process.page.report.evicted_bytes == 0
@@ -88,7 +89,7 @@ def test_unified_memory_keeps_its_host_memory_while_it_is_restored(
     """Memory that has left before leaves first, because that memory needs no more host memory."""
     report, control = process.page.report, process.page.control
     process.open(1)
-    hold(client, 30)
+    use(client, 30)
     assert report.host_pageable == 0
     control.resident_target[0] = 0
     process.drain(1)
@@ -107,7 +108,7 @@ def test_unified_memory_keeps_its_host_memory_while_it_is_restored(
 def test_host_memory_ends_with_the_context(client: CudaClient, process: ProcessConnection) -> None:
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
-    hold(client, 30)
+    use(client, 30)
     process.page.control.resident_target[0] = 0
     process.drain(1)
     assert process.page.report.host_pageable == 30 * MIB
@@ -119,13 +120,15 @@ def test_host_memory_of_an_allocation_that_leaves_in_parts(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
     """The report grows with each part. The coordinator assumes that the cgroup already counts the reported memory."""
-    (machine.root / "slow").write_text("[device]\nd2h_bandwidth = 100 MiB/s\n")
-    client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"))
+    client, process = machine.new_client(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent))
     report = process.page.report
     process.open(1)
-    hold(client, 200)
+    use(client, 200)
     process.page.control.resident_target[0] = 0
+    hold_next(client, "before_cuMemPrefetchAsync")
     process.close_gate(1)
-    seen = set()
-    wait_until(lambda: seen.add(report.host_pageable // MIB) or report.host_pageable == 200 * MIB)
-    assert {64, 128} <= seen <= {0, 64, 128, 192, 200}
+    for left in (0, 64, 128, 192):
+        wait_until_held(client)
+        assert report.host_pageable == left * MIB
+        hold_next(client, "before_cuMemPrefetchAsync")
+    wait_until(lambda: report.host_pageable == 200 * MIB)

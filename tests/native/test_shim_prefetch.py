@@ -9,6 +9,7 @@ import pytest
 from .conftest import CudaClient, NativeHost, StartedClient
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, scripted_coordinator, wait_until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS, device_used
+from .test_shim_transfer_failures import faulty_driver, hold_next, release, wait_until_held
 
 SIZES = [20 * MIB, 3 * MIB, 66 * MIB, 4 * MIB, 6 * MIB]
 WHOLE = sum(SIZES)
@@ -132,16 +133,23 @@ def test_prefetched_memory_is_evicted_on_request(slow: StartedClient) -> None:
 
 
 def test_interrupted_prefetch_does_not_continue(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
-    (machine.root / "slow").write_text(SLOW.replace("400MiB", "100MiB"))
+    """The interrupt comes during the first batch, which the copy of one array makes as long as a batch may be."""
     client, process = start(
-        machine, coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"), **MODES["pinned"], sizes="[2 << 20] * 60"
+        machine,
+        coordinator,
+        LD_LIBRARY_PATH=str(faulty_driver().parent),
+        **MODES["pinned"],
+        sizes="[2 << 20] * 60",
     )
+    hold_next(client, "cuMemcpyHtoDAsync_v2")
     prefetch(process)
-    wait_until(lambda: process.page.report.resident > 0)
+    wait_until_held(client)
     process.page.interrupt()
+    client.run("time.sleep(0.05)")
+    release(client)
     wait_for_agent(process)
     stopped = process.page.report.resident
-    assert stopped < 120 * MIB
+    assert 0 < stopped < 120 * MIB
     wait_for_agent(process)
     assert process.page.report.resident == stopped
     process.open(2)

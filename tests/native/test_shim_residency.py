@@ -11,7 +11,7 @@ from jupyter_gpushare.wire.page import LEAVING
 from . import simlog
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
-from .test_shim_transfer_failures import faulty_driver
+from .test_shim_transfer_failures import faulty_driver, hold_next, release, wait_until_held
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -100,18 +100,28 @@ def test_evicted_memory_ends_with_its_context(client: CudaClient, process: Proce
     assert report.resident == 0
 
 
+def hold_third_part(client: CudaClient, process: ProcessConnection) -> None:
+    """Let the memory leave after the turn, and hold the agent before the third part. The first part takes 50 ms."""
+    process.page.control.resident_target[0] = 0
+    hold_next(client, "before_cuMemPrefetchAsync")
+    process.close_gate(1)
+    wait_until_held(client)
+    client.run("time.sleep(0.05)")
+    for _ in range(2):
+        hold_next(client, "before_cuMemPrefetchAsync")
+        wait_until_held(client)
+
+
 def test_a_process_reports_that_only_its_memory_is_leaving(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
     """The agent moves one part after the other, because the driver blocks the agent while a part moves."""
-    slow = machine.root / "slow"
-    slow.write_text("[device]\nd2h_bandwidth = 128 MiB/s\n")
-    client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=str(slow))
+    client, process = machine.new_client(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent))
     process.open(1)
     fill(client, 3)
-    process.page.control.resident_target[0] = 0
-    process.close_gate(1)
-    wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)
+    hold_third_part(client, process)
+    assert process.page.report.evicting and process.phase == LEAVING
+    release(client)
     process.wait_until_left(1)
 
 
@@ -119,17 +129,17 @@ def test_a_large_allocation_leaves_in_parts_before_the_next_turn(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
     """The driver blocks the agent while a part moves. A turn that is permitted meanwhile begins after the last part."""
-    slow = machine.root / "slow"
-    slow.write_text("[device]\nmemory = 512 MiB\nd2h_bandwidth = 128 MiB/s\n")
-    client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=str(slow))
+    client, process = machine.new_client(
+        coordinator, GPUSHARE_SIM_MEMORY="512MiB", LD_LIBRARY_PATH=str(faulty_driver().parent)
+    )
     process.open(1)
     client.run(
         f"array = cuda.alloc({300 * MIB})[1]; cuda.launch('fill_f32', array, 1.0, 1000); cuda.cuCtxSynchronize()"
     )
-    process.page.control.resident_target[0] = 0
-    process.close_gate(1)
-    wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)
+    hold_third_part(client, process)
+    assert process.page.report.evicting and process.phase == LEAVING
     process.open(2)
+    release(client)
     assert client.run("cuda.spin(1), cuda.cuCtxSynchronize()") == [0, 0]
     (executions,) = simlog.read_all(machine.simlog).values()
     parts = [each for each in executions if each.kind == "prefetch to host"]
@@ -213,15 +223,15 @@ def test_memory_that_is_made_while_the_turn_ends_leaves_at_once(
     for epoch in range(1, 10):
         client.begin(process, epoch)
         process.page.control.resident_target[0] = 0
-        client.run("cuda.library.faulty_hold_in(b'cuMemCreate')")
-        client.run("thread = in_thread(lambda: cuda.make_current() or cuda.alloc(20 << 20))")
-        client.run("while cuda.library.faulty_hold(-1) == 1: pass")
+        hold_next(client, "cuMemCreate")
+        client.run("made = []; thread = in_thread(lambda: made.append(cuda.make_current() or cuda.alloc(2 << 20)[1]))")
+        wait_until_held(client)
         process.drain(epoch)
-        wait_until(lambda: report.resident == 0)  # the memory of earlier turns has left, too
         left, released = report.evicted_bytes, time.monotonic()
-        client.run("cuda.library.faulty_hold(0); thread.join()")
-        wait_until(lambda left=left: report.resident == 0 and report.evicted_bytes >= left + 20 * MIB)
+        release(client)
+        wait_until(lambda left=left: report.resident == 0 and report.evicted_bytes >= left + 2 * MIB)
         seconds.append(time.monotonic() - released)
         if seconds[-1] < 0.5:
             break
+        client.run("thread.join(); cuda.free(made[0])")
     assert min(seconds) < 0.5

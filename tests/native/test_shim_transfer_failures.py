@@ -75,6 +75,22 @@ def start(machine: NativeHost, coordinator: ScriptedCoordinator, **environment: 
     return client, process
 
 
+def hold_next(client: CudaClient, name: str) -> None:
+    """Hold the next caller of a function, and let the caller go on that is held now.
+
+    With the prefix "before_", the caller is held before the driver's own function runs.
+    """
+    client.run(f"cuda.library.faulty_hold_for(60_000); cuda.library.faulty_hold_in({name.encode()!r})")
+
+
+def wait_until_held(client: CudaClient) -> None:
+    client.run("while cuda.library.faulty_hold(-1) == 1: time.sleep(0.001)")
+
+
+def release(client: CudaClient) -> None:
+    client.run("cuda.library.faulty_hold(0)")
+
+
 def data_is_intact(client: CudaClient) -> bool:
     return bool(client.run("all(has_data(address, data) for address, data in arrays)"))
 

@@ -12,7 +12,7 @@ from jupyter_gpushare.wire.page import IN, OUT
 from . import simlog
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, scripted_coordinator, wait_until
-from .test_shim_transfer_failures import faulty_driver
+from .test_shim_transfer_failures import faulty_driver, hold_next, release, wait_until_held
 
 MS = 1_000_000
 LOOP = """
@@ -53,9 +53,9 @@ def lock_is_free(machine: NativeHost) -> bool:
         return True
 
 
-def advances(client: CudaClient, seconds: float = 20.0) -> None:
+def advances(client: CudaClient) -> None:
     before = client.run("launches")
-    wait_until(lambda: client.run("launches") > before, seconds, "a launch")
+    wait_until(lambda: client.run("launches") > before, what="a launch")
 
 
 def finish(*clients: CudaClient) -> None:
@@ -131,10 +131,10 @@ def test_another_coordinator_adopts_a_running_turn(machine: NativeHost) -> None:
 def test_a_process_leaves_a_coordinator_that_hangs(machine: NativeHost) -> None:
     with scripted_coordinator(machine.socket) as coordinator:
         ((client, process),) = clients(machine, coordinator, "one")
-        process.page.control.heartbeat_ns = time.monotonic_ns() - 3_900 * MS  # the last heartbeat, 5 s old in a second
         client.run(LOOP)
         process.wait_for_waiting_thread()
-        again = coordinator.accept(8.0)  # the process connects again, and gets no answer
+        process.page.control.heartbeat_ns = time.monotonic_ns() - 3_900 * MS  # the last heartbeat, 5 s old in a second
+        again = coordinator.accept()  # the process connects again, and gets no answer
         assert again.phase == OUT
         advances(client)
 
@@ -150,14 +150,14 @@ def test_quantum_counts_from_the_end_of_the_restore(machine: NativeHost) -> None
         process.drain(1)
         wait_until(lambda: process.page.report.resident == 0)
         process.page.control.heartbeat_ns = time.monotonic_ns() - 6_000 * MS
-        later = coordinator.accept(8.0)  # the process connects again, and gets no answer
-        client.run("cuda.library.faulty_hold_in(b'cuMemcpyHtoDAsync_v2')")
+        later = coordinator.accept()  # the process connects again, and gets no answer
+        hold_next(client, "cuMemcpyHtoDAsync_v2")
         client.run(LOOP)
-        wait_until(lambda: client.run("cuda.library.faulty_hold(-1)") == 2, 8.0, "the restore")
+        wait_until_held(client)
         entered_ns = later.last_turn.entered_ns
         wait_until(lambda: time.monotonic_ns() > entered_ns + 2 * quantum)
         released_ns = time.monotonic_ns()
-        client.run("cuda.library.faulty_hold(0)")
+        release(client)
         closed_ns = wait_until(lambda: later.last_turn.closed_ns)
         assert entered_ns < released_ns < closed_ns
 
@@ -169,5 +169,5 @@ def test_launch_budget_ends_with_its_coordinator(machine: NativeHost) -> None:
         process.page.control.budget_rate = 1
         process.open(1)
         client.run(LOOP)
-    advances(client, 50)
+    advances(client)
     finish(client)
