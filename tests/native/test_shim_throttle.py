@@ -10,6 +10,7 @@ import pytest
 
 from jupyter_gpushare.wire.page import CONTENDED, layout
 
+from ..support.polling import least
 from . import simlog
 from .conftest import NativeHost, StartedClient
 from .fake_coordinator import ScriptedCoordinator, wait_until
@@ -150,7 +151,7 @@ ended = []
 threads = [in_thread(rounds) for _ in range(3)]
 """
     )
-    assert client.run("[thread.join() for thread in threads] and ended", 60) == [True] * 3
+    assert client.run("[thread.join() for thread in threads] and ended") == [True] * 3
     process.drain(1)
     wait_until(lambda: process.page.report.launches == 3600)
 
@@ -201,7 +202,7 @@ def test_keyboard_interrupt_while_a_call_is_throttled(
 ) -> None:
     client, process = started
     process.open(1)
-    client.run("assert cuda.spin(20000) == 0", 5)
+    client.run("assert cuda.spin(20000) == 0")
     permit(process, 2, **control)
     wait_until(machine.is_throttled)
     for number in range(3):
@@ -219,11 +220,11 @@ def test_a_budget_of_blocks_is_kept(machine: NativeHost, started: StartedClient)
     client.run(QUEUE)
     permit(process, budget_rate=1000)
     client.run("queue(200, 0)")  # the bucket is empty
-    times = client.run("queue(400, 0)")
-    assert times[-1] - times[0] > 0.35e9
+    took = "(began := time.monotonic_ns()) and queue({}, 0)[-1] - began"
+    assert client.run(took.format(400)) > 0.35e9
+    began = client.run("began")
     process.page.control.budget_rate = 100
-    times = client.run("queue(30, 0)")
-    assert times[-1] - times[0] > 0.25e9
+    assert client.run(took.format(30)) > 0.25e9
     process.page.control.budget_rate = 0
     process.doorbell()
     wait_until(lambda: not machine.is_throttled())
@@ -232,7 +233,7 @@ def test_a_budget_of_blocks_is_kept(machine: NativeHost, started: StartedClient)
     assert process.page.report.throttle_waits == waits
     (executions,) = simlog.read_all(machine.simlog).values()
     begins = sorted(execution.begin_ns for execution in executions)
-    assert begins[599] - begins[200] > 0.35e9
+    assert begins[599] - began > 0.35e9
 
 
 def test_launches_of_ended_threads_count_in_a_budget(started: StartedClient) -> None:
@@ -245,33 +246,50 @@ def test_launches_of_ended_threads_count_in_a_budget(started: StartedClient) -> 
 
 
 def test_a_budget_of_device_time_leaves_pauses_in_proportion(machine: NativeHost, started: StartedClient) -> None:
-    """With a quarter of the time, work of 200 ms takes 750 ms. In a test the work may take longer, and never less."""
+    """With a quarter of the time, work of 200 ms takes 750 ms.
+
+    On a busy machine, work at the end may take long, and no pause follows.
+    """
     client, process = started
     client.run(QUEUE)
     permit(process, budget_rate=250 * MS, budget_unit=TIME)
-    client.run("queue(200, 1); cuda.cuCtxSynchronize()")
-    (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) == 200
-    worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
-    passed = executions[-1].end_ns - executions[0].begin_ns
-    assert worked / passed < 0.35
+
+    def share() -> float:
+        client.run("queue(200, 1); cuda.cuCtxSynchronize()")
+        (executions,) = simlog.read_all(machine.simlog).values()
+        made = executions[-200:]
+        assert len(made) == 200
+        return sum(one.end_ns - one.begin_ns for one in made) / (made[-1].end_ns - made[0].begin_ns)
+
+    assert least(share, 0.35) < 0.35
     process.page.control.budget_rate = 0
     process.doorbell()
     wait_until(lambda: not machine.is_throttled())
 
 
 def test_short_sparse_launches_have_credit_in_a_budget_of_device_time(started: StartedClient) -> None:
-    """The budget is half of the device's time, and the program works for about 1 ms in every 20 ms."""
+    """The budget is half of the device's time, and the program works for about 1 ms in every 20 ms.
+
+    On a busy machine, some launches take long. After a pause, the throttle forgets them.
+    """
     client, process = started
     client.run(QUEUE + "def burst():\n    [queue(1, 0.3) and cuda.cuCtxSynchronize() for _ in range(3)]\n")
     permit(process, budget_rate=500 * MS, budget_unit=TIME)
-    client.run("[burst() or time.sleep(0.02) for _ in range(20)] and None")
-    assert process.page.report.throttle_waits == 0
+
+    def waits() -> int:
+        before = process.page.report.throttle_waits
+        client.run("time.sleep(0.2); [burst() or time.sleep(0.02) for _ in range(20)]")
+        return int(process.page.report.throttle_waits - before)
+
+    assert least(waits, 1) == 0
 
 
 @pytest.mark.parametrize("rounds", [10, 4])
 def test_gpu_time_is_estimated(machine: NativeHost, started: StartedClient, rounds: int) -> None:
-    """A round takes 0.1 s. The work begins after a pause within a turn, as in a notebook on an idle device."""
+    """A round takes 0.1 s. The work begins after a pause within a turn, as in a notebook on an idle device.
+
+    On a busy machine, some rounds begin late, and the estimate may count the pauses between them.
+    """
     client, process = started
     client.run(QUEUE)
     process.open(1)
@@ -281,7 +299,8 @@ def test_gpu_time_is_estimated(machine: NativeHost, started: StartedClient, roun
     process.drain(1)
     (executions,) = simlog.read_all(machine.simlog).values()
     worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
-    assert worked / 2 < process.page.report.gpu_ns - idle_ns < 2 * worked
+    passed = process.last_turn.left_ns - executions[1].begin_ns
+    assert worked / 2 < process.page.report.gpu_ns - idle_ns < 2 * passed
 
 
 def test_the_window_bounds_what_is_outstanding_while_another_thread_queries_streams(
