@@ -15,7 +15,7 @@ from ..driver_facts.harness import PTX
 from ..support import sanitizers
 from . import simlog
 from .conftest import CudaClient, NativeHost, built_program, built_shim
-from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .fake_coordinator import WAIT_SECONDS, ProcessConnection, ScriptedCoordinator, wait_until
 
 
 def test_hello_has_client_token_and_devices(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
@@ -81,7 +81,7 @@ thread = in_thread(calls)
     )
     process.wait_until_left(1)
     assert client.run("thread.join() or done") == [0] * 4
-    assert process.last_turn.steps == 4
+    assert process.last_turn.steps >= 4  # on a busy machine, a step may end before its thread runs
 
 
 def test_the_doorbell_rings_once_for_all_threads_that_wait(client: CudaClient, process: ProcessConnection) -> None:
@@ -190,7 +190,7 @@ def test_drain_waits_for_calls_in_progress(machine: NativeHost, coordinator: Scr
         process.open(11)
         assert program.stdin
         program.stdin.close()
-        assert program.wait(30) == 0
+        assert program.wait(WAIT_SECONDS) == 0
     check_pauses(machine, pauses)
 
 
@@ -227,13 +227,12 @@ def test_a_process_is_idle_only_in_a_contended_turn(client: CudaClient, process:
     wait_until(lambda: report.idle)
     process.wait_for_doorbell()
     assert process.is_silent(0.2)
-    begin = time.monotonic()
-    client.start("cuda.spin(400)")  # the device works for longer than the limit: the process is not idle meanwhile
+    assert client.run("cuda.hold()") == 0  # the device works for longer than the limit: the process is not idle then
     wait_until(lambda: not report.idle)  # the turn of a client with several processes goes on while one is idle
-    client.result()
+    assert process.is_silent(0.2) and not report.idle
+    client.run("cuda.release()")
     process.wait_for_doorbell()
     wait_until(lambda: report.idle)
-    assert time.monotonic() - begin > 0.4
 
 
 def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(

@@ -132,8 +132,9 @@ def test_asynchronous_release_waits_for_its_stream(client: CudaClient, process: 
     process.page.control.memory_limit = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1); code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
-    assert client.run("code, cuda.spin(200, one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))") == [0, 0, 0]
+    assert client.run("code, cuda.hold(one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))") == [0, 0, 0]
     assert process.page.report.allocated == 80 * MIB
+    client.run("cuda.release()")
     wait_until(lambda: process.page.report.allocated == 0)  # no thread asked for memory, so the agent gave it back
     client.run("code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
     client.run("cuda.spin(200, one); cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))")

@@ -32,8 +32,11 @@ def test_a_refusal_that_the_program_recovers_from_is_no_error(
 ) -> None:
     """Caching allocators free their caches and try again."""
     for _ in range(3):
-        assert client.run(f"[cuda.alloc(50 << 20)[0] for _ in range({attempts})]") == [2] * attempts
-        client.run("freed = cuda.free(memory); status, memory = cuda.alloc(60 << 20)")
+        client.run(
+            f"refused = [cuda.alloc(50 << 20)[0] for _ in range({attempts})]\n"
+            "freed = cuda.free(memory); status, memory = cuda.alloc(60 << 20)"
+        )
+        assert client.run("refused") == [2] * attempts
         assert client.run("freed, status") == [0, 0]
     assert len(lines(machine, "info")) == 3 and "An allocation of 50 MiB was refused" in lines(machine, "info")[0]
     assert client.end() == ""
