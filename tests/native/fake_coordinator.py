@@ -14,9 +14,7 @@ from typing import Any
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, ClientPage, Page, Permit, Turn
 
-from ..support.polling import wait_until
-
-WAIT_SECONDS = 30.0  # time limit of every wait, after which the test fails
+from ..support.polling import WAIT_SECONDS, wait_until
 
 
 class ProcessConnection:

@@ -17,7 +17,7 @@ from jupyter_gpushare.wire.page import CLOSING
 
 from ..support import sanitizers
 from .conftest import CudaClient, NativeHost
-from .fake_coordinator import ProcessConnection, scripted_coordinator, wait_until
+from .fake_coordinator import WAIT_SECONDS, ProcessConnection, scripted_coordinator, wait_until
 
 OPERATING_SYSTEM = 304
 ATTEMPTS = 20  # to make a call within 50 ms after a signal, on a busy machine
@@ -54,7 +54,7 @@ def test_interrupt_works_without_a_coordinator(machine: NativeHost) -> None:
         holder, client = machine.client(), machine.client()
         for each in (holder, client):
             each.join(coordinator)
-    holder.run("assert cuda.spin(60000) == 0", 5)  # a minute on the device, so the holder cannot drain
+    holder.run("assert cuda.hold() == 0")  # a minute on the device, so the holder cannot drain
     for _ in range(5):
         client.start("cuda.spin()")
         wait_until(lambda: (page := read_page(client.pid)) and page["report"]["waiting"])
@@ -148,7 +148,8 @@ def test_keyboard_interrupt_after_the_second_half(client: CudaClient, process: P
     process.close_gate(1)
     wait_until(lambda: process.phase == CLOSING)
     waits = process.page.report.gate_waits
-    client.start(f"({OTHER_HALF}, time.sleep(60))")  # a late signal interrupts the sleep
+    # A late signal interrupts the loop. A signal just before a sleep would be noticed after the sleep.
+    client.start(f"({OTHER_HALF}, [time.sleep(0.01) for _ in range(6000)])")
     wait_until(lambda: process.page.report.waiting or process.page.report.gate_waits > waits)
     interrupted(client)
     process.wait_until_left(1)
@@ -202,7 +203,7 @@ def test_default_and_ignored_stay_what_they_are(client: CudaClient, process: Pro
     client.run("signal.signal(signal.SIGINT, signal.SIG_DFL)")
     assert handler_bits(client) == (False, False)
     os.kill(client.pid, signal.SIGINT)
-    assert client.process.wait(20) == -signal.SIGINT
+    assert client.process.wait(WAIT_SECONDS) == -signal.SIGINT
 
 
 @pytest.mark.skipif(sanitizers.KIND == "thread", reason="the sanitizer installs a handler of its own")

@@ -104,7 +104,7 @@ def test_keyboard_interrupt_and_nothing_else(started: StartedClient, call: str) 
     for _ in range(3):
         client.start(f"attempt(lambda: {call})")
         interrupt_when_waiting(client, process)
-        *entered, text = client.result(3.0)
+        *entered, text = client.result()
         assert entered == ["KeyboardInterrupt", "None"]
         assert text.startswith("Traceback") and text.endswith("\nKeyboardInterrupt\n")
         assert "During handling" not in text and "RuntimeError" not in text
@@ -193,7 +193,7 @@ signal.signal(signal.SIGINT, handler)
     client.start("attempt(lambda: raising.set(array, 1, 4096))")
     interrupt_when_waiting(client, process)
     interrupt_when_waiting(client, process, 2)
-    *entered, text = client.result(3.0)
+    *entered, text = client.result()
     assert entered == ["KeyboardInterrupt", "None"]
     assert "in handler" in text
     assert process.page.report.waiting == 0
@@ -237,7 +237,7 @@ def test_a_debugger_stays(started: StartedClient, tracer: str) -> None:
     client.run(TRACED + tracer)
     client.start("run()")
     interrupt_when_waiting(client, process)
-    entered, is_traced, events = client.result(3.0)
+    entered, is_traced, events = client.result()
     assert entered[:2] == ["KeyboardInterrupt", "None"]
     assert is_traced
     assert events == ["call", "line", "line", "return"]
@@ -260,7 +260,7 @@ def run():
     )
     client.start("run()")
     interrupt_when_waiting(client, process)
-    entered = client.result(3.0)
+    entered = client.result()
     assert "KeyboardInterrupt" in entered[-1]
     assert client.run("1 + 1") == 2
 
@@ -270,7 +270,7 @@ def test_a_profiler_stays(started: StartedClient) -> None:
     client.run("import cProfile; profile = cProfile.Profile(); profile.enable()")
     client.start("attempt(lambda: raising.set(array, 1, 4096))")
     interrupt_when_waiting(client, process)
-    assert client.result(3.0)[0] == "KeyboardInterrupt"
+    assert client.result()[0] == "KeyboardInterrupt"
     client.run("profile.disable(); profile.create_stats()")
     assert "attempt" in client.run("[name for _, _, name in profile.stats]")
 
@@ -280,7 +280,7 @@ def test_interrupt_message_raises_keyboard_interrupt(client: CudaClient, process
     client.start("attempt(lambda: raising.set(array, 1, 4096))")
     wait_until(lambda: process.page.report.waiting == 1)
     process.page.interrupt()
-    *entered, _ = client.result(3.0)
+    *entered, _ = client.result()
     assert entered == ["KeyboardInterrupt", "None"]
 
 
@@ -305,5 +305,5 @@ thread = in_thread(wait)
     os.close(writer)
     os.kill(client.pid, signal.SIGINT)
     assert "KeyboardInterrupt" in client.result()[-1]
-    assert client.run("thread.join(10) or thread.is_alive()") is False
+    assert client.run("thread.join(60) or thread.is_alive()") is False
     assert client.run("sys.gettrace()") is None

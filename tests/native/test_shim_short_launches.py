@@ -36,7 +36,7 @@ def set_budget(process: Any, exempt: float) -> None:
 
 def seconds(client: CudaClient, code: str) -> float:
     start = time.monotonic()
-    client.run(code, 30)
+    client.run(code)
     return time.monotonic() - start
 
 
@@ -44,7 +44,7 @@ def throttle_waits(queueing: StartedClient, code: str) -> int:
     """Run `code`, and return how many of its calls the throttle has held back."""
     client, process = queueing
     before = process.page.report.throttle_waits
-    client.run(code, 30)
+    client.run(code)
     return int(process.page.report.throttle_waits - before)
 
 
@@ -86,7 +86,7 @@ def test_a_function_that_becomes_long_is_limited_again(queueing: StartedClient) 
     set_budget(process, AMPLE)
     client.run("queue(20, 0.1)")
     assert throttle_waits(queueing, "queue(20, 0.1)") == 0
-    client.run("queue(60, 10)", 30)  # the shim measures some of them
+    client.run("queue(60, 10)")  # the shim measures some of them
     process.page.control.exempt_ns = 4 * MS
     waits = process.page.report.throttle_waits
     assert seconds(client, "queue(20, 10)") > 20 / RATE * 0.8
@@ -107,7 +107,7 @@ def test_more_functions_than_the_shim_can_record(queueing: StartedClient) -> Non
         "spin = cuda.function('spin')\n"
     )
     for _ in range(300 // 30):
-        client.run("for _ in range(30): cuda.functions['spin'] = another(); cuda.spin(0.01)", 30)
+        client.run("for _ in range(30): cuda.functions['spin'] = another(); cuda.spin(0.01)")
     client.run("cuda.functions['spin'] = spin; queue(8, 0.2)")
     assert throttle_waits(queueing, "queue(100, 0.2)") == 0
 

@@ -63,7 +63,7 @@ def test_library_version_is_readable_without_loading() -> None:
 def run(machine: NativeHost, program: Path, *arguments: str, **more: str) -> dict[str, str]:
     """Run a lookup program, and return, for each lookup, the library of the function."""
     environment = machine.environment(GPUSHARE_DISABLE="1", **more)
-    done = subprocess.run([str(program), *arguments], env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([str(program), *arguments], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     answer: dict[str, str] = json.loads(done.stdout)
     return answer

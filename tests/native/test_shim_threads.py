@@ -29,7 +29,7 @@ def test_ending_threads_are_drained_and_counted_exactly(
         for epoch in range(1, 13):
             process.open(epoch)
             process.wait_until_entered(epoch)
-            process.drain(epoch, 30)
+            process.drain(epoch)
             runs = simlog.read_all(machine.simlog)[program.pid]
             done = sum(run.kind == "launch" for run in runs)
             # The page has the figures a moment after the end of the turn. Then the process runs nothing more.

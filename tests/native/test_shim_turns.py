@@ -17,7 +17,7 @@ from jupyter_gpushare.agent import pages
 from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, MAY, OUT, Page, Permit
 
 from .conftest import CudaClient, NativeHost, StartedClient
-from .fake_coordinator import ProcessConnection, ScriptedCoordinator, scripted_coordinator, wait_until
+from .fake_coordinator import WAIT_SECONDS, ProcessConnection, ScriptedCoordinator, scripted_coordinator, wait_until
 from .ptrace_stop import stopped_thread, thread_named
 from .test_shim_without_coordinator import lock_is_free
 
@@ -64,7 +64,7 @@ def test_a_bell_rings_when_a_turn_is_over(machine: NativeHost, client: CudaClien
     with path.open("r+b", 0) as bell:
         assert not select.select([bell], [], [], 0)[0]
         process.drain(1)
-        assert select.select([bell], [], [], 5)[0]
+        assert select.select([bell], [], [], WAIT_SECONDS)[0]
         assert lock_is_free(machine)
 
 
