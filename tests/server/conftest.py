@@ -156,7 +156,7 @@ def events(jp_ws_fetch: Any) -> Iterator[Callable[[], Awaitable[Callable[[], Awa
         connection = await jp_ws_fetch("gpushare", "api", "events")
         sockets.append(connection)
 
-        async def receive(timeout: float = 30.0) -> Any:
+        async def receive(timeout: float = 60.0) -> Any:
             text = await asyncio.wait_for(connection.read_message(), timeout)
             return None if text is None else json.loads(text)
 
@@ -214,7 +214,7 @@ def channels(jp_serverapp: Any) -> Iterator[Callable[[str], Awaitable[Any]]]:
         client.stop_channels()
 
 
-async def wait_until(condition: Callable[[], Any], what: str, timeout: float = 30.0) -> Any:
+async def wait_until(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
     """Poll until `condition()`, which may be awaitable, is true, and return its value."""
     deadline = time.monotonic() + timeout
     while not (value := await ensure_async(condition())):

@@ -49,7 +49,7 @@ async def test_only_a_shared_kernel_keeps_the_coordinator(
     await start("launched", env={"GPUSHARE_CLIENT": "launched-17"})
     await wait_until(lambda: extension.supervisor.status, "a snapshot after the start of the kernel")
     killed = coordinator.kill()
-    await wait_until(lambda: coordinator.pid not in (0, killed), "another coordinator", timeout=60)
+    await wait_until(lambda: coordinator.pid not in (0, killed), "another coordinator")
     await wait_until(lambda: extension.supervisor.status, "another snapshot")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,17 +46,21 @@ def notebook(kernelspec: Any, create: Any, channels: Any, monkeypatch: pytest.Mo
 
 
 async def test_overrun_is_interrupted_by_the_server_of_the_kernel(
-    notebook: Any, coordinator: Coordinator, wait_until: Any
+    notebook: Any, coordinator: Coordinator, wait_until: Any, tmp_path: Path
 ) -> None:
     """The loop ends at once with the stop button's exception, and the turn ends with the work on the GPU."""
     options = ["--GpuShare.overrun=interrupt", "--GpuShare.overrun_patience=0", "--GpuShare.time_quantum=0.1"]
     options += ["--GpuShare.sharing=exclusive"]
-    await ensure_coordinator_async(coordinator.path, [*default_coordinator_argv(simulate=True), *options])
+    await ensure_coordinator_async(coordinator.path, [*default_coordinator_argv(simulate=True), *options], wait=WAIT)
     stuck, execute = await notebook()
     other, execute_other = await notebook()
     await execute("check(cuda.hold())")
+    loop = asyncio.ensure_future(
+        execute(f"open({str(tmp_path / 'inside')!r}, 'w').close()\nwhile True: time.sleep(0.05)")
+    )
+    await wait_until((tmp_path / "inside").exists, "a loop that an interrupt reaches")
     waiting = asyncio.ensure_future(execute_other("work(0)"))
-    reply = await execute("while True: time.sleep(0.05)")
+    reply = await loop
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     status = await coordinator.request(messages.Status())
     states = {client["id"]: (client["interrupt_requested"], client["phase"]) for client in status["clients"]}

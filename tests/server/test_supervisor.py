@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +78,28 @@ async def test_coordinator_of_another_process_ends_a_failure(
 
 
 @pytest.fixture
-def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+def send_signal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Return a function that stops or continues a coordinator.
+
+    The server waits for a stopped coordinator for a short time only. A busy machine delays a coordinator that runs.
+    """
+
+    def set_timeout(seconds: float) -> None:
+        monkeypatch.setattr(liveness, "ANSWER_TIMEOUT_SECONDS", seconds)
+
+    def send(pid: int, number: int) -> None:
+        set_timeout(5.0)
+        os.kill(pid, number)
+        if number == signal.SIGSTOP:
+            set_timeout(0.2)
+
     monkeypatch.setattr(liveness, "CHECK_INTERVAL_SECONDS", 0.1)
-    monkeypatch.setattr(liveness, "ANSWER_TIMEOUT_SECONDS", 0.75)
+    set_timeout(5.0)
+    return send
 
 
 async def test_stopped_coordinator_is_unavailable_until_it_continues(
-    events: Any, coordinator: Any, starts: Any, short_timeouts: None
+    events: Any, coordinator: Any, starts: Any, send_signal: Callable[[int, int], None]
 ) -> None:
     await coordinator.start("client")
     count = starts('exec "$@"', *default_coordinator_argv(simulate=True))
@@ -92,12 +107,12 @@ async def test_stopped_coordinator_is_unavailable_until_it_continues(
     receive = await events()
     assert (await receive())["type"] == "snapshot"
     for _ in range(2):
-        os.kill(pid, signal.SIGSTOP)
+        send_signal(pid, signal.SIGSTOP)
         frame = await receive()
         assert (frame["type"], frame["reason"]) == ("unavailable", "unreachable")
         assert coordinator.path in frame["message"] and "does not answer" in frame["message"]
         assert await (await events())() == frame, "a new front end must get the same frame"
-        os.kill(pid, signal.SIGCONT)
+        send_signal(pid, signal.SIGCONT)
         back = await receive()
         assert back["type"] == "snapshot", "no other frame may come between"
         assert back["status"]["coordinator"]["pid"] == pid
@@ -107,7 +122,7 @@ async def test_stopped_coordinator_is_unavailable_until_it_continues(
 
 
 async def test_a_stopped_coordinator_hides_no_node(
-    events: Any, coordinator: Any, extension: Any, starts: Any, short_timeouts: None
+    events: Any, coordinator: Any, extension: Any, starts: Any, send_signal: Callable[[int, int], None]
 ) -> None:
     await coordinator.start("client")
     starts('exec "$@"', *default_coordinator_argv(simulate=True))
@@ -116,11 +131,11 @@ async def test_a_stopped_coordinator_hides_no_node(
     extension.nodes.by_node["gpu2"] = far
     receive = await events()
     await receive()
-    os.kill(coordinator.pid, signal.SIGSTOP)
+    send_signal(coordinator.pid, signal.SIGSTOP)
     try:
         frame = await receive()
     finally:
-        os.kill(coordinator.pid, signal.SIGCONT)
+        send_signal(coordinator.pid, signal.SIGCONT)
     assert frame["type"] == "snapshot" and frame["status"]["config"] is None
     assert frame["status"]["clients"] == [{"id": "far", "node": "gpu2"}]
     (host,) = frame["status"]["nodes"]
@@ -141,25 +156,27 @@ async def test_a_node_without_an_answer_so_far_is_marked() -> None:
 
 
 async def test_coordinator_that_is_stopped_when_it_is_found(
-    events: Any, coordinator: Any, short_timeouts: None
+    events: Any, coordinator: Any, send_signal: Callable[[int, int], None]
 ) -> None:
     await coordinator.start("client")
     pid = coordinator.pid
-    os.kill(pid, signal.SIGSTOP)
+    send_signal(pid, signal.SIGSTOP)
     receive = await events()
     assert "does not answer" in (await receive())["message"]
-    os.kill(pid, signal.SIGCONT)
+    send_signal(pid, signal.SIGCONT)
     assert (await receive())["status"]["coordinator"]["pid"] == pid
 
 
-async def test_stopped_coordinator_that_exits_is_replaced(events: Any, coordinator: Any, short_timeouts: None) -> None:
+async def test_stopped_coordinator_that_exits_is_replaced(
+    events: Any, coordinator: Any, send_signal: Callable[[int, int], None]
+) -> None:
     await coordinator.start("client")
     pid = coordinator.pid
     receive = await events()
     assert (await receive())["type"] == "snapshot"
-    os.kill(pid, signal.SIGSTOP)
+    send_signal(pid, signal.SIGSTOP)
     assert "does not answer" in (await receive())["message"]
-    os.kill(pid, signal.SIGKILL)
+    send_signal(pid, signal.SIGKILL)
     while (frame := await receive())["type"] == "unavailable":
         pass
     assert frame["status"]["coordinator"]["pid"] not in (0, pid)
@@ -203,7 +220,7 @@ async def test_server_start_waits_for_nothing(extension: Any, starts: Any, jp_se
     count = starts("sleep 60", sys.executable)
     began = time.monotonic()
     await jp_serverapp.extension_manager.start_all_extensions()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # the start command takes a minute
     assert count() == 0
 
 
