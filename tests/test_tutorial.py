@@ -127,7 +127,7 @@ class Reader:
             notebook.kernel.stop_channels()
         if self._server is not None:
             self._server.terminate()
-            self._server.wait(20)
+            self._server.wait(60)
 
 
 # Texts in the output of a command, in any block.

@@ -15,6 +15,8 @@ import pytest
 from jupyter_gpushare.kernel.wait_display import MIME_TYPE
 from jupyter_gpushare.wire import messages
 
+from ..support.polling import WAIT_SECONDS
+
 SETUP = """
 from jupyter_gpushare.demo.gpu import Gpu
 gpu = Gpu()
@@ -72,7 +74,7 @@ def outputs(notebook: Any, request: str, until: Callable[[list[dict[str, Any]]],
     """Return the output messages of a request until its end, or until `until(messages)` is true."""
     received: list[dict[str, Any]] = []
     while not until(received):
-        message = notebook.kernel.get_iopub_msg(timeout=20)
+        message = notebook.kernel.get_iopub_msg(timeout=WAIT_SECONDS)
         if message["parent_header"].get("msg_id") != request:
             continue
         if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
@@ -161,7 +163,7 @@ def test_outputs_of_programs_do_not_depend_on_waits(
     with subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=tmp_path) as process:
         wait_until(lambda: [known for known in coordinator.clients().values() if known["wait_seconds"] > 2.2], 60)
         one.manager.interrupt_kernel()
-        assert process.wait(40) == 0
+        assert process.wait(WAIT_SECONDS) == 0
     busy, free = (nbformat.read(tmp_path / f"{name}.ipynb", 4) for name in ("busy", "free"))
     done = [[cell.outputs for cell in ran.cells] for ran in (busy, free)]
     assert done[0] == done[1]

@@ -19,7 +19,7 @@ from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address, client, messages
 
 from ..support import zygote
-from ..support.polling import wait_until
+from ..support.polling import WAIT_SECONDS, wait_until
 
 KERNELS = kernel_env.PACKAGE / "kernelspec"
 
@@ -50,11 +50,11 @@ class Coordinator:
         if self._process is not None:
             self.send(signal.SIGCONT)
             self.send(number)
-            self._process.wait(10)
+            self._process.wait(WAIT_SECONDS)
             self._process = None
 
     def request(self, message: Any) -> Any:
-        with client.Client(self.socket) as connection:
+        with client.Client(self.socket, timeout=WAIT_SECONDS) as connection:
             return connection.request(message)
 
     def set(self, **changes: Any) -> None:
@@ -118,7 +118,7 @@ class Notebook:
         self.manager = manager
         self.kernel = kernel
 
-    def run(self, code: str, timeout: float = 20, **options: Any) -> Ran:
+    def run(self, code: str, timeout: float = WAIT_SECONDS, **options: Any) -> Ran:
         texts = {"stdout": "", "stderr": ""}
         displays = []
 
@@ -149,10 +149,13 @@ class Notebook:
 
     def subshell(self) -> str:
         """Create a subshell and return its id; no cell may run."""
-        if "kernel subshells" not in self.kernel.kernel_info(reply=True, timeout=60)["content"]["supported_features"]:
+        if (
+            "kernel subshells"
+            not in self.kernel.kernel_info(reply=True, timeout=WAIT_SECONDS)["content"]["supported_features"]
+        ):
             pytest.skip("this ipykernel has no subshells")
         self.kernel.control_channel.send(self.kernel.session.msg("create_subshell_request"))
-        return str(self.kernel.get_control_msg(timeout=60)["content"]["subshell_id"])
+        return str(self.kernel.get_control_msg(timeout=WAIT_SECONDS)["content"]["subshell_id"])
 
     def send_to(self, subshell: str, code: str) -> str:
         """Send a request to a subshell and return its id, without waiting for it."""
@@ -164,7 +167,7 @@ class Notebook:
 
     def reply_to(self, request: str) -> dict[str, Any]:
         while True:
-            reply = self.kernel.get_shell_msg(timeout=60)
+            reply = self.kernel.get_shell_msg(timeout=WAIT_SECONDS)
             if reply["parent_header"].get("msg_id") == request:
                 return dict(reply["content"])
 
@@ -200,7 +203,7 @@ def start(jupyter: Path, tmp_path: Path) -> Iterator[Callable[..., Notebook]]:
             kernel = manager.blocking_client()
             stack.callback(kernel.stop_channels)
             kernel.start_channels()
-            kernel.wait_for_ready(timeout=30)
+            kernel.wait_for_ready(timeout=WAIT_SECONDS)
             return Notebook(manager, kernel)
 
         yield start_one

@@ -34,16 +34,16 @@ class Notebook:
         self.text = ""  # output of the requests that `finish` has waited for
         self.errors = ""
 
-    def _connect(self, seconds: float = 30.0) -> None:
+    def _connect(self) -> None:
         self.front_end = self.manager.blocking_client()
         self.front_end.start_channels()
-        self.front_end.wait_for_ready(timeout=seconds)
+        self.front_end.wait_for_ready(timeout=WAIT)
 
     def restart(self) -> None:
         """Restart the kernel, with a new front end: the new kernel gets no cell that the old one has not received."""
         self.disconnect()
         self.manager.restart_kernel(now=True)
-        self._connect(60.0)
+        self._connect()
 
     def disconnect(self) -> None:
         self.front_end.stop_channels()

@@ -22,7 +22,7 @@ class Page:
         self.updates = 0
         self._kernel = notebook.manager.blocking_client()
         self._kernel.start_channels()
-        self._kernel.wait_for_ready(timeout=30)
+        self._kernel.wait_for_ready(timeout=60)
 
     def close(self) -> None:
         self._kernel.stop_channels()

@@ -143,7 +143,7 @@ def test_closed_view_leaves_no_models(notebook: Any, page: Any) -> None:
         else:
             assert notebook.run(how).status == "ok"
         seen.wait_until(lambda: not seen.models)
-        assert threads(notebook) == [] and sockets(notebook) == before, how
+        seen.wait_until(lambda: threads(notebook) == [] and sockets(notebook) == before)
 
 
 def test_hidden_view_has_no_subscription(notebook: Any, page: Any) -> None:
