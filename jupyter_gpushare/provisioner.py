@@ -30,7 +30,7 @@ class GpuShareProvisioner(ClientProvisioner, LocalProvisioner):
     """
 
     start_wait = Float(
-        3.0, min=0.0, max=60.0, config=True, help="Seconds for which a starting kernel waits for a coordinator."
+        10.0, min=0.0, max=60.0, config=True, help="Seconds for which a starting kernel waits for a coordinator."
     )
     _registration: kernel_env.Registration | None = None
 

@@ -38,7 +38,7 @@ from .views.metrics_server import MetricsServer
 
 log = logging.getLogger(__name__)
 
-_READY_TIMEOUT_SECONDS = 10.0
+_READY_TIMEOUT_SECONDS = 20.0
 
 
 class CoordinatorApp(JupyterApp):

@@ -101,7 +101,7 @@ def register_client(
     simulate: bool | None = None,
     memory_mode: str = "",
     settings: Sequence[str] = (),
-    wait: float = 3.0,
+    wait: float = 10.0,
     own_program: bool = False,
     needs_room: bool = False,
 ) -> Registration:

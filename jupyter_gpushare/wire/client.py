@@ -251,7 +251,7 @@ def _start_failure(path: str, code: int | None, output: bytes) -> Unreachable:
     return Unreachable(f"no coordinator answers at {path}, and the one started there {how}: {last[0]}")
 
 
-def ensure_coordinator(path: str = "", argv: Sequence[str] = (), wait: float = 5.0) -> str:
+def ensure_coordinator(path: str = "", argv: Sequence[str] = (), wait: float = 20.0) -> str:
     """Return the socket of a running coordinator, and start a detached one if none is running.
 
     If two programs do this at the same time, the coordinator's own lock ends one of the two coordinators.
@@ -283,7 +283,7 @@ def ensure_coordinator(path: str = "", argv: Sequence[str] = (), wait: float = 5
     return path
 
 
-async def ensure_coordinator_async(path: str = "", argv: Sequence[str] = (), wait: float = 5.0) -> str:
+async def ensure_coordinator_async(path: str = "", argv: Sequence[str] = (), wait: float = 20.0) -> str:
     """Do as `ensure_coordinator` without blocking the event loop; an attempt to connect takes 0.2 s at most."""
     path = address.socket_path(path)
     if address.is_accepting(path, timeout=0.2):
