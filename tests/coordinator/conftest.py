@@ -21,6 +21,8 @@ from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.page import IN, OUT
 
+from ..hostile.in_process_coordinator import InProcessCoordinator
+from ..hostile.virtual_loop import VirtualLoop
 from ..support import zygote
 from ..system.resource_counts import descriptors_of
 from .protocol_process import DEADLINE_SECONDS, ProtocolProcess, RawConnection, wait_until
@@ -217,6 +219,15 @@ def idle_coordinator(folder: Path) -> Iterator[CoordinatorProcess]:
 
 
 @pytest.fixture
+@pytest.fixture
+def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCoordinator]:
+    """Provide a coordinator in virtual time."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    made = InProcessCoordinator(VirtualLoop(), tmp_path)
+    yield made
+    made.close()
+
+
 def coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
     return idle_coordinator.start()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -50,19 +49,6 @@ def test_device_names_have_no_control_characters(
     process.send_hello(devices=[{"uuid": "GPU-named", "name": "\x1b]0;owned\x07GPU\n", "memory": 1}])
     shown = {device["uuid"]: device["name"] for device in shared_coordinator.status()["devices"]}
     assert shown["GPU-named"] == " ]0;owned GPU "
-
-
-def test_details_have_no_control_characters(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    process, inspector = processes("asked"), processes.connection()
-    inspector.send({"type": "inspect", "pid": process.hello()["pid"], "id": 1})
-    wait_until(lambda: process.control.inspect_seq)
-    ledger = [{"kind": "\x1b[2J", "number": 1, "bytes": 1}]
-    process.send_message(
-        "details", seq=process.control.inspect_seq, memory_mode="\r", ledger=ledger, unhooked=["cu\x9b1m"]
-    )
-    answer = inspector.receive()
-    assert answer and "\\u001b" not in json.dumps(answer) and "\\u009b" not in json.dumps(answer)
-    assert answer["result"]["details"]["unhooked"] == ["cu 1m"]
 
 
 HELLO = messages.Hello(client="c", devices=[messages.DeviceReport(uuid="GPU-1"), messages.DeviceReport(uuid="GPU-2")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +13,8 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 
 from ..hostile.in_process_coordinator import InProcessCoordinator, WellBehavedClient
-from ..hostile.virtual_loop import VirtualLoop
 
 MANY = 3 * MAX_ITEMS
-
-
-@pytest.fixture
-def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCoordinator]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    made = InProcessCoordinator(VirtualLoop(), tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -29,12 +29,12 @@ def test_inspection_shows_a_program_with_a_coordinator(default_settings_host: Sy
     program = default_settings_host.program("one", "memory=64MiB")
     program.run("allocations = cuda.alloc(40 << 20), cuda.alloc(1 << 20)")
     assert program.run("cuda.spin()") in (0, None)
-    found = inspected(default_settings_host, program.pid)
+    found = wait_until(lambda: (one := inspected(default_settings_host, program.pid))["details"] and one)
     assert (found["client"], found["page"]["control"]["memory_limit"]) == ("one", 64 * MIB)
     (line,) = found["details"]["ledger"]
     assert (line["kind"], line["number"], line["bytes"]) == ("redirected", 2, 41 * MIB)
     assert found["details"]["unhooked"] == []
-    text = doctor(default_settings_host, program.pid).stdout
+    text = wait_until(lambda: "redirected" in (one := doctor(default_settings_host, program.pid).stdout) and one)
     for words in (f"process  {program.pid}", "client  one", "phase  in", "64 MiB to allocate", "redirected  2, 41 MiB"):
         assert words in text, text
     assert "has looked up no function unknown to the shim" in text

@@ -12,7 +12,7 @@ from ...wire.messages import Details
 from ..clients.process_handle import ProcessHandle
 from ..host.printable_text import sanitize
 
-ANSWER_TIMEOUT_SECONDS = 1.0
+ANSWER_TIMEOUT_SECONDS = 3.0
 
 OnDetails = Callable[[dict[str, Any] | None], None]
 
