@@ -28,6 +28,7 @@ from ..system.resource_counts import descriptors_of
 from .protocol_process import DEADLINE_SECONDS, ProtocolProcess, RawConnection, wait_until
 
 QUANTUM = 0.2
+LONG_QUANTUM = 200.0  # seconds; outlasts every test
 OTHER_UID = 65534
 
 Connect = Callable[[], RawConnection]
@@ -235,7 +236,7 @@ def coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
 @pytest.fixture
 def long_quantum_coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
     """Provide a coordinator whose quantum outlasts every test."""
-    return idle_coordinator.start(quantum=60)
+    return idle_coordinator.start(quantum=LONG_QUANTUM)
 
 
 @pytest.fixture
@@ -255,7 +256,7 @@ def pair(
 @pytest.fixture(scope="module")
 def shared_coordinator(module_folder: Path) -> Iterator[CoordinatorProcess]:
     """Provide one coordinator for all tests of a module, with a long quantum. Each test must leave it working."""
-    coordinator = CoordinatorProcess(module_folder).start(quantum=60)
+    coordinator = CoordinatorProcess(module_folder).start(quantum=LONG_QUANTUM)
     yield coordinator
     coordinator.clean_up()
 

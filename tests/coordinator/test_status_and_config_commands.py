@@ -21,7 +21,7 @@ from jupyter_gpushare.cli.status import render
 from jupyter_gpushare.cluster.start_records import StartRecord
 from jupyter_gpushare.wire import messages
 
-from .conftest import QUANTUM, CoordinatorProcess, ProcessFactory
+from .conftest import LONG_QUANTUM, QUANTUM, CoordinatorProcess, ProcessFactory
 from .protocol_process import UUID, wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -30,7 +30,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def scene(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> CoordinatorProcess:
     """Provide a coordinator with a running, a waiting and an idle client, with special characters in the labels."""
-    idle_coordinator.start(quantum=20)
+    idle_coordinator.start(quantum=LONG_QUANTUM)
     for name, label in (("runs", "[/b] thesis [red].ipynb"), ("waits", "models/β.ipynb"), ("idle", "")):
         idle_coordinator.request(messages.Register(client=name, token="secret", label=label, quota="memory=2GiB"))
     runs, waits = processes("runs"), processes("waits")
@@ -53,15 +53,15 @@ def test_status_as_json(scene: CoordinatorProcess, command: Run) -> None:
     assert (device["memory_total"], device["memory_used"], device["queue"]) == (8 << 30, 1 << 30, ["waits"])
     (grant,) = device["grants"]
     assert grant["client"] == "runs"
-    assert 0 <= grant["granted_seconds"] <= 20
-    assert 0 < grant["seconds_left"] <= 20
+    assert 0 <= grant["granted_seconds"] <= LONG_QUANTUM
+    assert 0 < grant["seconds_left"] <= LONG_QUANTUM
     clients = {client["id"]: client for client in status["clients"]}
     runs, waits, idle = (clients[name] for name in ("runs", "waits", "idle"))
     assert [runs["phase"], waits["phase"], idle["phase"]] == ["running", "waiting", "idle"]
     assert (runs["label"], runs["allocated"], runs["resident"]) == ("[/b] thesis [red].ipynb", 1 << 30, 1 << 30)
     assert (runs["turn_count"], runs["queue_position"], runs["expected_wait"]) == (1, None, None)
     assert (waits["turn_count"], waits["queue_position"]) == (0, 1)
-    assert 0 < waits["expected_wait"] <= 20
+    assert 0 < waits["expected_wait"] <= LONG_QUANTUM
     assert waits["wait_seconds"] > 0 == waits["gpu_seconds"]
     assert runs["gpu_seconds"] > 0
     assert idle["queue_position"] is None
@@ -190,7 +190,7 @@ def test_status_is_followed_also_by_another_coordinator(scene: CoordinatorProces
     argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
     watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert watching.stdout
-    assert json.loads(watching.stdout.readline())["config"]["time_quantum"] == 20
+    assert json.loads(watching.stdout.readline())["config"]["time_quantum"] == LONG_QUANTUM
     scene.request(messages.Config(changes={"time_quantum": 30}))
     while json.loads(watching.stdout.readline())["config"]["time_quantum"] != 30:
         pass
