@@ -47,6 +47,7 @@ def use(coordinator: CoordinatorProcess, processes: ProcessFactory) -> float:
     a.run_turn()
     b.start_waiting()
     a.wait_phase(CLOSING)
+    wait_until(lambda: (coordinator.client("b") or {})["wait_seconds"] > 0.1)
     a.report.gpu_ns, a.report.evicted_bytes, a.report.restored_bytes = 10_000_000, 3 << 20, 1 << 20
     a.drain()
     b.wait_phase(IN)
