@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from pathlib import Path
@@ -133,13 +134,18 @@ async def test_a_coordinator_that_hangs_does_not_block_the_server(own_host: Path
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        starting = asyncio.create_task(provisioner(coordinator=path, start_wait=0.5).pre_launch(env={}))
-        ticks = 0
-        while not starting.done():
+        listener.settimeout(0)
+        starting = asyncio.create_task(provisioner(coordinator=path, start_wait=60.0).pre_launch(env={}))
+        accepted = []
+        while len(accepted) < 2:  # of a probe and of the registration, which then waits
             await asyncio.sleep(0.01)
-            ticks += 1
-        env = (await starting)["env"]
-    assert ticks > 10
+            with contextlib.suppress(BlockingIOError):
+                accepted.append(listener.accept()[0])
+        assert not starting.done()
+        for connection in accepted:
+            connection.close()
+        await starting
+        env = (await provisioner(coordinator=path, start_wait=0.1).pre_launch(env={}))["env"]
     assert env["GPUSHARE_NOTE"].startswith("unreachable: ")
 
 
