@@ -26,7 +26,7 @@ from jupyter_gpushare.wire.client import (
 
 from ..support.listener import Listener, reply
 
-TIMEOUT = 5.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def ask(request: pytest.FixtureRequest, listener: Listener) -> Ask:
 
     def with_asyncio(message: Any, timeout: float = TIMEOUT) -> Any:
         async def run() -> Any:
-            client = await AsyncClient.connect(listener.path, timeout)
+            client = await AsyncClient.connect(listener.path, TIMEOUT)
             try:
                 return await client.request(message, timeout)
             finally:
@@ -100,10 +100,8 @@ class TestRequests:
 
     def test_silence_is_unreachable_after_the_timeout(self, listener: Listener, ask: Ask) -> None:
         listener.answer = lambda request: []
-        began = time.monotonic()
-        with pytest.raises(Unreachable, match=r"did not answer|broke"):
+        with pytest.raises(Unreachable, match=r"did not answer within 0\.2 s"):
             ask(messages.Status(), timeout=0.2)
-        assert time.monotonic() - began < 2
 
     def test_results_may_be_large(self, listener: Listener, ask: Ask) -> None:
         listener.answer = lambda request: [reply(request, "x" * 3_000_000)]
@@ -217,13 +215,13 @@ class TestStartingOne:
         path = str(folder / "c.sock")
         for ensure in (ensure_coordinator, lambda *args: asyncio.run(ensure_coordinator_async(*args))):
             with pytest.raises(Unreachable, match=f"ended with {why.format(path=path)}"):
-                ensure(path, self.argv(f"import sys; {program}"))
+                ensure(path, self.argv(f"import sys; {program}"), TIMEOUT)
 
     def test_slow_coordinator_start_is_a_failure(self, folder: Path) -> None:
         began = time.monotonic()
         with pytest.raises(Unreachable, match="did not start in time"):
-            ensure_coordinator(str(folder / "c.sock"), self.argv("import time; time.sleep(60)"), wait=0.3)
-        assert time.monotonic() - began < 5
+            ensure_coordinator(str(folder / "c.sock"), self.argv("import time; time.sleep(600)"), wait=0.3)
+        assert time.monotonic() - began < 60
 
     def test_missing_coordinator_command_is_a_failure(self, folder: Path) -> None:
         with pytest.raises(Unreachable, match="none can be started"):
