@@ -19,6 +19,8 @@ from ..support.polling import WAIT_SECONDS
 TOOLS = ("unshare", "nsenter", "setpriv", "mount")
 # Folders that every user must be able to read: this checkout, and the Python that runs its tests.
 NEEDED = (Path(__file__).resolve().parents[2], Path(sys.prefix), Path(sys.base_prefix))
+# The files of a user in /tmp, which all machines share, have the uid in their names.
+FIRST_UID = 64101 + 16 * (os.getpid() % 80)
 
 
 class User(NamedTuple):
@@ -32,7 +34,7 @@ class MountNamespaceMachine:
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         """Make the namespace with users `names`, in a folder that every user can reach."""
-        self.users = {name: User(name, 64101 + number, folder / "home" / name) for number, name in enumerate(names)}
+        self.users = {name: User(name, FIRST_UID + number, folder / "home" / name) for number, name in enumerate(names)}
         self._write_database(folder)
         for user in self.users.values():
             user.home.mkdir(parents=True, mode=0o700)
