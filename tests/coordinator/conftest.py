@@ -56,7 +56,7 @@ class CoordinatorProcess:
                 )
             else:
                 self._process = zygote.start_coordinator(argv[4:], output=log, errors=log)
-        wait_until(lambda: address.is_accepting(self.path) or self._process.poll() is not None, 30, act=False)
+        wait_until(lambda: address.is_accepting(self.path) or self._process.poll() is not None, act=False)
         assert self._process.poll() is None, self.log.read_text()
         return self
 
@@ -73,7 +73,7 @@ class CoordinatorProcess:
         return self._process.pid
 
     def request(self, message: Any) -> Any:
-        with Client(self.path) as client:
+        with Client(self.path, DEADLINE_SECONDS) as client:
             return client.request(message)
 
     def status(self) -> dict[str, Any]:
@@ -220,7 +220,6 @@ def idle_coordinator(folder: Path) -> Iterator[CoordinatorProcess]:
 
 
 @pytest.fixture
-@pytest.fixture
 def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCoordinator]:
     """Provide a coordinator in virtual time."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -229,6 +228,7 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InPr
     made.close()
 
 
+@pytest.fixture
 def coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
     return idle_coordinator.start()
 
@@ -323,7 +323,7 @@ def as_other_user(idle_coordinator: CoordinatorProcess, monkeypatch: pytest.Monk
 def command(own_host: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Provide a function that runs `jupyter gpushare …` by its command line."""
 
-    def run(*words: str, timeout: float = 20.0) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, timeout: float = DEADLINE_SECONDS) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "jupyter_gpushare", *words],
             capture_output=True,

@@ -103,7 +103,7 @@ def test_abandoned_unregistration_removes_the_client(coordinator: CoordinatorPro
 def test_half_closed_connection_is_answered(coordinator: CoordinatorProcess) -> None:
     coordinator.request(messages.Register(client="a", token="secret"))
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         with coordinator.stopped():
             connection.connect(coordinator.path)
             connection.sendall(msgspec.json.encode(messages.Suspend(client="a", id=1)) + b"\n")
@@ -126,7 +126,7 @@ def test_kernel_reports_the_outcome_of_its_request(tmp_path: Path) -> None:
             with connection:
                 connection.recv(4096)
                 connection.send(answer)
-                answer_read.wait(10)
+                answer_read.wait(60)
 
         for answer in (b"", b"what?\n"):
             answer_read = threading.Event()

@@ -36,7 +36,7 @@ def idle_coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess
 
 def run(coordinator: CoordinatorProcess, *options: str, exit_after: float = 0) -> subprocess.CompletedProcess[str]:
     argv = coordinator.argv(*options, exit_after=exit_after)
-    return subprocess.run(argv, capture_output=True, text=True, timeout=15)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
 
 
 def pid_of(coordinator: CoordinatorProcess) -> int:
@@ -175,9 +175,9 @@ def test_a_fault_in_the_configuration_is_a_problem_of_the_coordinator(
     file.write_text(f"c.ServerApp.port = 8888\n{line}\n")
     monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(folder))
     argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--simulate"]
-    ensure_coordinator(path, [*argv, f"--CoordinatorApp.state_directory={folder}"])
+    ensure_coordinator(path, [*argv, f"--CoordinatorApp.state_directory={folder}"], DEADLINE_SECONDS)
     expected = f"{file}, line 2: {problem}"
-    with Client(path) as client:
+    with Client(path, DEADLINE_SECONDS) as client:
         assert client.request(messages.Status())["coordinator"]["problems"] == [expected]
         assert expected in (folder / "coordinator.log").read_text()
         assert f"warning: {expected}" in command("status", "--socket", path).stdout
@@ -224,14 +224,14 @@ class TestDetached:
     def test_simultaneous_starts_give_one_coordinator(self, idle_coordinator: CoordinatorProcess) -> None:
         argv = idle_coordinator.argv("--detach")
         started = [subprocess.Popen(argv, stderr=subprocess.PIPE) for _ in range(4)]
-        outcomes = [(process.communicate(timeout=20)[1], process.returncode) for process in started]
+        outcomes = [(process.communicate(timeout=DEADLINE_SECONDS)[1], process.returncode) for process in started]
         assert outcomes == [(b"", 0)] * 4
         pid = pid_of(idle_coordinator)
         assert all(pid_of(idle_coordinator) == pid for _ in range(5))
 
     def test_clients_start_a_coordinator(self, idle_coordinator: CoordinatorProcess) -> None:
         argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach"]
-        assert ensure_coordinator(idle_coordinator.path, argv) == idle_coordinator.path
+        assert ensure_coordinator(idle_coordinator.path, argv, DEADLINE_SECONDS) == idle_coordinator.path
         pid = pid_of(idle_coordinator)
         ensure_coordinator(idle_coordinator.path, argv)
         assert pid_of(idle_coordinator) == pid

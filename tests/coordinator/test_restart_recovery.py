@@ -100,7 +100,7 @@ def test_change_during_shutdown_is_stored(coordinator: CoordinatorProcess, proce
         processes.kernel("a")
         others = [processes(f"other-{number}") for number in range(4)]
         accepted = requested = 100 << 20
-        with contextlib.suppress(Unreachable, OSError), Client(coordinator.path) as connection:
+        with contextlib.suppress(Unreachable, OSError), Client(coordinator.path, timeout=60) as connection:
             while True:
                 requested += 1 << 20
                 connection.request(messages.SetQuota(client="a", changes={"memory": requested}))

@@ -207,14 +207,14 @@ def test_a_folder_that_cannot_be_written_delays_no_start(tmp_path: Path) -> None
 
 def test_hanging_disk_delays_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk_answers, loaded = threading.Event(), threading.Event()
-    monkeypatch.setattr(StateDatabase, "clients", lambda file: disk_answers.wait(30) and {"a": RECORD})
+    monkeypatch.setattr(StateDatabase, "clients", lambda file: disk_answers.wait(60) and {"a": RECORD})
     store = StateStore(tmp_path / "state.db", lambda call, *words: (call(*words), loaded.set()))
     found: list[dict[str, ClientRecord]] = []
     store.load(found.append, wait=0.01)
     store.save_client("b", RECORD)
     assert not found
     disk_answers.set()
-    assert loaded.wait(10)
+    assert loaded.wait(60)
     assert found == [{"a": RECORD}]
     store.close()
     monkeypatch.undo()

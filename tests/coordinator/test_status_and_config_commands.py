@@ -207,7 +207,7 @@ def test_status_is_followed_also_by_another_coordinator(scene: CoordinatorProces
 def test_watch_ends_with_its_reader(scene: CoordinatorProcess) -> None:
     """`status --watch | head` prints each state at once, and no error when the reader ends."""
     argv = f"{sys.executable} -m jupyter_gpushare status --watch --socket {scene.path} | head -4"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", argv], capture_output=True, text=True, timeout=20)
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", argv], capture_output=True, text=True, timeout=60)
     assert "Devices" in done.stdout and done.stdout.count("\n") == 4
     assert done.stderr == ""
 

@@ -191,7 +191,7 @@ def test_argv_starts_a_shared_kernel_without_the_provisioner(other: Path, coordi
     argv = json.loads((place / "kernel.json").read_text())["argv"]
     words = [word.replace("{resource_dir}", str(tmp_path)).replace("{connection_file}", "c") for word in argv]
     process = subprocess.Popen(words, env=dict(os.environ))
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     *lines, pid = (tmp_path / "env.txt").read_text().splitlines()
     env = dict(line.split("=", 1) for line in lines if "=" in line)
     assert int(pid) == process.pid

@@ -106,7 +106,7 @@ def test_command_receives_the_signals(coordinator: Any, number: int) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
-        assert process.wait(10) == -number
+        assert process.wait(60) == -number
 
 
 def test_a_broken_pipe_ends_the_command(coordinator: Any) -> None:

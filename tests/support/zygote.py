@@ -88,7 +88,7 @@ class Zygote:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 @functools.cache

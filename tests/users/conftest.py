@@ -17,7 +17,7 @@ from jupyter_gpushare.wire import address
 from jupyter_gpushare.wire.client import Client
 
 from ..coordinator.conftest import BusyProgram
-from ..coordinator.protocol_process import UUID, wait_until
+from ..coordinator.protocol_process import DEADLINE_SECONDS, UUID, wait_until
 from ..hub import machine as machines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ import json, sys
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client, CoordinatorError
 result = []
-with Client() as client:
+with Client(timeout=60) as client:
     for kind, fields in json.loads(sys.argv[1]):
         try:
             client.request(getattr(messages, kind)(**fields))
@@ -105,7 +105,7 @@ class Host:
     def stop_coordinator(self) -> None:
         assert self.running
         self.running.terminate()
-        self.running.wait(20)
+        self.running.wait(DEADLINE_SECONDS)
 
     def run(self, user: str, code: str, timeout: float = 60, **values: Any) -> Any:
         """Run Python code as a user with the values as globals, and return the code's variable `result`."""
@@ -129,14 +129,14 @@ class Host:
 
     def request(self, message: Any) -> Any:
         """Send a request as root, and return its result."""
-        with Client(self.socket) as client:
+        with Client(self.socket, DEADLINE_SECONDS) as client:
             return client.request(message)
 
     def clean_up(self) -> None:
         for program in self._programs:
             if program.poll() is None:
                 program.kill()
-            program.wait(10)
+            program.wait(DEADLINE_SECONDS)
             if program.stdout:
                 program.stdout.close()
 

@@ -52,7 +52,7 @@ def socket_of(host: Host, user: str) -> str:
 
 
 def status(host: Host, user: str) -> dict[str, object]:
-    with Client(socket_of(host, user)) as client:
+    with Client(socket_of(host, user), timeout=60) as client:
         found: dict[str, object] = client.request(messages.Status())
         return found
 

@@ -28,7 +28,7 @@ UNITS = ROOT / "jupyter_gpushare/share/systemd"
 STATUS = """
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
-with Client() as client:
+with Client(timeout=60) as client:
     status = client.request(messages.Status())
 result = [client.path, status["viewer"], status["config"]["max_clients"]]
 """
@@ -115,7 +115,7 @@ def test_user_configuration_does_not_change_the_host_coordinator(bare_host: Host
 def complaint(host: Host, *command: str) -> str:
     """Return the output of a coordinator that does not start."""
     program = host.start(*(command or COORDINATOR), user="gpushare", env=host.service())
-    output, _ = program.communicate(timeout=30)
+    output, _ = program.communicate(timeout=60)
     assert program.returncode == 2
     return output
 
@@ -160,7 +160,7 @@ def test_the_socket_is_systemds_and_stays_when_it_ends(bare_host: Host) -> None:
     wait_until(lambda: address.is_accepting(bare_host.socket))
     assert bare_host.run("ada", STATUS)[:2] == [SOCKET, {"user": "ada", "admin": False}]
     program.send_signal(signal.SIGTERM)
-    assert program.wait(10) == 0, program.communicate()
+    assert program.wait(60) == 0, program.communicate()
     assert Path(bare_host.socket).exists()
 
 
