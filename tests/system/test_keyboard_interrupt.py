@@ -17,7 +17,6 @@ from .notebook_client import Notebook
 from .system_host import HERE, WAIT, GpuProgram, SystemHost, wait_until
 from .test_interrupts import is_at_gate
 
-MAX_SECONDS = 5.0  # for an interrupt
 ARRAY_BYTES = 200 << 20  # of 256 MiB, so that the arrays of two clients do not fit together
 
 # Memory of the program, and functions that raise an exception for an error of a call.
@@ -50,9 +49,9 @@ CALLS = {
 
 
 def occupy_device(host: SystemHost) -> GpuProgram:
-    """Start a client that has the device for a minute, with memory that leaves no room for another client."""
+    """Start a client that has the device for ten minutes, with memory that leaves no room for another client."""
     program = host.program("other")
-    program.run(f"check(cuda.alloc({ARRAY_BYTES})[0]); check(cuda.spin(60000))")
+    program.run(f"check(cuda.alloc({ARRAY_BYTES})[0]); check(cuda.spin(600_000))")
     wait_until(lambda: host.phase("other") == "running")
     return program
 
@@ -62,7 +61,7 @@ def stop(notebook: Notebook, code: str) -> dict[str, Any]:
     request = notebook.start(code)
     wait_until(lambda: is_at_gate(notebook.pid))
     notebook.interrupt()
-    return notebook.finish(request, MAX_SECONDS)
+    return notebook.finish(request)
 
 
 def test_a_cell_shows_keyboard_interrupt_and_nothing_else(
@@ -126,6 +125,11 @@ def test_the_second_interrupt_ends_a_wait_under_asyncio_run(default_settings_hos
         default_settings_host,
         """
 import asyncio
+class Task(asyncio.Task):
+    def cancel(self, *options):
+        print("cancelled", flush=True)
+        return super().cancel(*options)
+asyncio.tasks.Task = Task
 async def work():
     raising.set(array, 1, 4096)
 try:
@@ -134,8 +138,7 @@ except KeyboardInterrupt as error:
     print("KeyboardInterrupt", error.__context__)
 """,
     ) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1.0)  # the script still waits; two signals at once would count as one
+        assert process.stdout and process.stdout.readline() == "cancelled\n"  # two signals at once would count as one
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=WAIT)
         assert (output, errors, process.returncode) == ("KeyboardInterrupt None\n", "", 0)
