@@ -73,6 +73,6 @@ def stop_while_next(host: SystemHost, program: GpuProgram, client: str) -> None:
     while True:
         wait_until(lambda: host.status()["devices"][0]["queue"][:1] == [client])
         program.send(signal.SIGSTOP)
-        if host.phase(client) == "waiting":
+        if host.phase(client) == "waiting" and host.page(program)["turn_phase"] == OUT:
             return
         program.send(signal.SIGCONT)  # the stop came too late: the client's turn has begun
