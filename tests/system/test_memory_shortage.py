@@ -11,6 +11,7 @@ from jupyter_gpushare.coordinator.gpu import simulated_driver
 from jupyter_gpushare.wire import messages
 
 from ..native import simlog
+from ..native.test_shim_transfer_failures import faulty_driver
 from ..support import tier
 from .system_host import MIB, WAIT, GpuProgram, SystemHost, wait_until
 
@@ -46,6 +47,21 @@ def wrong(arrays, step, number, rounds):
         expected = number + index + min(4, len(arrays) - index) + rounds
         found += values.tobytes() != (array_type('f', [expected]) * (step // 4)).tobytes()
     return found
+"""
+
+# The copy ends when a file exists.
+HOLD_COPY = """
+import threading
+def hold_copy():
+    while cuda.library.faulty_hold(-1) != 2:
+        time.sleep(0.005)
+    open({held!r}, "w").close()
+    while not os.path.exists({let_go!r}):
+        time.sleep(0.005)
+    cuda.library.faulty_hold(0)
+cuda.library.faulty_hold_for(60_000)
+cuda.library.faulty_hold_in(b"before_cuMemcpyHtoDAsync_v2")
+threading.Thread(target=hold_copy, daemon=True).start()
 """
 
 
@@ -152,23 +168,29 @@ def test_an_allocation_gets_room_after_freed_memory_did_not_suffice(host: System
 
 
 def test_an_allocation_waits_for_memory_on_its_way_to_the_device_to_leave_again(host: SystemHost) -> None:
-    """The memory of a rival that waits needs half a second for 64 MiB, and the program needs its room meanwhile."""
-    host.config = host.folder / "slow.conf"
-    bandwidths = "h2d_bandwidth = 128 MiB/s\npageable_h2d_bandwidth = 128 MiB/s\n"
-    host.config.write_text(f"[device]\nname = slow link\nmemory = {host.memory}\n{bandwidths}")
-    host.start_coordinator("--sharing", "exclusive", "--policy", "fcfs", "--time-quantum", "60")
-    rival, program = (host.program(name, GPUSHARE_MEMORY_MODE="swap") for name in ("rival", "program"))
+    """The program needs room while the driver copies memory of a rival that waits."""
+    host.start_coordinator("--sharing", "exclusive", "--policy", "fcfs", "--time-quantum", "3600")
+    rival = host.program("rival", driver=faulty_driver(), GPUSHARE_MEMORY_MODE="swap")
+    program = host.program("program", GPUSHARE_MEMORY_MODE="swap")
     (uuid,) = host.device_uuids()
+    held, let_go = host.folder / "held", host.folder / "let_go"
     rival.run(GROW)
     rival.run(f"arrays = grow({128 * MIB}, {64 * MIB}, 0)", MAX_SECONDS)
     program.run("busy = Busy(cuda)")
     program.run(f"large = cuda.alloc({200 * MIB})[1]")
     wait_until(lambda: host.page(rival)["resident"] == 0)
     program.run("check(cuda.free(large))")
+    rival.run(HOLD_COPY.format(held=str(held), let_go=str(let_go)))
     rival.start("cuda.spin(1)")
-    wait_until(lambda: (simulated_driver.processes()[uuid][rival.pid] or 0) > 64 * MIB)
+    wait_until(held.exists)
+    assert (simulated_driver.processes()[uuid][rival.pid] or 0) > 64 * MIB
+    program.start(f"cuda.alloc({200 * MIB})[0]")
+    requests = host.page(program)["unmet_request_seq"]
+    wait_until(lambda: host.page(program)["unmet_request_seq"] > requests + 3)  # the program repeats its request
     assert (host.page(rival)["restored_bytes"], host.phase("rival")) == (0, "waiting")
-    assert program.run(f"cuda.alloc({200 * MIB})[0]", WAIT) == 0
+    let_go.touch()
+    assert program.result() == 0
     program.stop()
+    host.request(messages.Release(client="program"))
     assert rival.result(WAIT) == 0
     assert rival.run(f"wrong(arrays, {64 * MIB}, 0, 0)", MAX_SECONDS) == 0
