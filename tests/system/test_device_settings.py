@@ -7,7 +7,11 @@ from .system_host import SystemHost, start_all_busy, stop_all, wait_until
 
 def test_clients_are_colocated_on_the_device_that_allows_it(host: SystemHost) -> None:
     host.devices = 2
-    host.start_coordinator("--GpuShare.devices={'0': {'policy': 'fcfs', 'sharing': 'exclusive', 'time_quantum': 0.2}}")
+    host.start_coordinator(
+        "--sharing",
+        "packed",
+        "--GpuShare.devices={'0': {'policy': 'fcfs', 'sharing': 'exclusive', 'time_quantum': 0.2}}",
+    )
     programs = [
         host.program(f"on-{index}-{name}", CUDA_VISIBLE_DEVICES=index) for index in ("0", "1") for name in ("a", "b")
     ]

@@ -52,7 +52,7 @@ def test_ranks_that_wait_for_each_other_at_every_step(
         for program in pair:
             program.start(f"train({first}, {first + 119})")
         for program in pair:
-            program.result(15)
+            program.result()
         turns = turn_intervals(short_quantum_host.launches(*pair), short_quantum_host.launches(other))
         if len(turns) >= 5:
             break

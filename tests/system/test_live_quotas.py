@@ -12,7 +12,7 @@ from jupyter_gpushare.coordinator.gpu import simulated_driver
 from jupyter_gpushare.wire import messages
 
 from .notebook_client import Notebook
-from .system_host import MIB, MOST, GpuProgram, SystemHost, start_all_busy, stop_all, wait_until
+from .system_host import MIB, MOST, WAIT, GpuProgram, SystemHost, start_all_busy, stop_all, wait_until
 from .test_evict import FILL, FIRST
 
 DEVICE, NO_LOCATION = 0, -2  # preferred locations, as the driver reports them
@@ -29,7 +29,7 @@ def device_shares(host: SystemHost, *programs: GpuProgram, seconds: float) -> li
     """Return the fraction of the device's next `seconds` that the launches of each program take."""
     start = time.monotonic_ns()
     end = start + int(seconds * 1e9)
-    wait_until(lambda: time.monotonic_ns() > end, seconds + 5)
+    wait_until(lambda: time.monotonic_ns() > end, seconds + WAIT)
     return [
         sum(min(one.end_ns, end) - max(one.begin_ns, start) for one in host.executions(program)
             if one.end_ns > start and one.begin_ns < end) / (end - start)
@@ -64,10 +64,10 @@ def test_live_share_changes_apply(host: SystemHost) -> None:
 
     def part() -> float:
         first, second = device_shares(host, more, less, seconds=1)
-        return first / (first + second)
+        return first / (first + second or 1.0)  # both may be stopped for a second
 
     wait_until(lambda: 0.6 < part() < 0.8, 60.0)  # a busy processor delays the launches of some seconds
-    assert has_share_limit(host, "less", "more", start_time)
+    wait_until(lambda: has_share_limit(host, "less", "more", start_time))
     stop_all(more, less)
 
 

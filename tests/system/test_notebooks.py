@@ -17,7 +17,7 @@ from jupyter_gpushare.wire import address, messages
 
 from .notebook_client import SETUP, Notebook
 from .resource_counts import descriptors, mapped_page_count
-from .system_host import MOST, SystemHost, last_end, turn_intervals, wait_until
+from .system_host import MOST, WAIT, SystemHost, last_end, turn_intervals, wait_until
 
 Start = Callable[..., Notebook]
 
@@ -82,13 +82,24 @@ def test_a_cell_that_runs_again_is_expected_to_take_as_long(default_settings_hos
 def test_a_cell_that_runs_again_is_expected_to_need_as_much_memory(
     default_settings_host: SystemHost, start: Start
 ) -> None:
-    """The coordinator reads the memory once a second, so memory of a shorter cell may be missed."""
-    notebook = start()
-    cell = "error, array = cuda.alloc(64 << 20); check(error); work(2.5); check(cuda.free(array))"
+    """The coordinator reads the memory once a second, so the cell goes on until the coordinator has done so."""
+    host, notebook = default_settings_host, start()
+    end = host.folder / "end"
+    cell = f"error, array = cuda.alloc(64 << 20); check(error)\nwhile not os.path.exists({str(end)!r}): work(0.1)\n"
+
+    def uptime() -> float:
+        return float(host.status()["coordinator"]["uptime_seconds"])
+
     for _ in range(2):
-        notebook.run(cell)
+        request = notebook.start(cell + "check(cuda.free(array))")
+        wait_until(lambda: host.clients()[notebook.client_id]["allocated"] == 64 << 20)
+        since = uptime()
+        wait_until(lambda since=since: uptime() > since + 2.5)
+        end.touch()
+        assert notebook.finish(request)["status"] == "ok"
+        end.unlink()
         notebook.run("pass")
-    entries = default_settings_host.request(messages.History(client=notebook.client_id))["entries"]
+    entries = host.request(messages.History(client=notebook.client_id))["entries"]
     (again,) = (entry for entry in entries if entry.get("expected_allocated"))
     assert again["allocated"] == again["expected_allocated"] == 64 << 20
 
@@ -102,7 +113,7 @@ def test_a_restarted_kernel_is_the_same_client(default_settings_host: SystemHost
     for now in (True, False, True, True):
         one.run("check(cuda.alloc(60 << 20)[0])")
         one.manager.restart_kernel(now=now)
-        one.front_end.wait_for_ready(timeout=30)
+        one.front_end.wait_for_ready(timeout=WAIT)
         one.run(SETUP)
         clients = default_settings_host.clients()
         assert list(clients) == [client]
@@ -127,7 +138,7 @@ def test_kernel_shutdown_unregisters_the_client(default_settings_host: SystemHos
 
 
 def test_killed_kernel_frees_the_device(fcfs_host: SystemHost, start: Start) -> None:
-    """Turns take 20 s here, and the coordinator is stopped.
+    """Turns take an hour here, and the coordinator is stopped.
 
     The waiting kernel tries to enter every 20 ms, and enters at the first try after the killed kernel has ended.
     """
@@ -150,15 +161,12 @@ def test_killed_kernel_frees_the_device(fcfs_host: SystemHost, start: Start) -> 
     wait_until(lambda: seconds_of_five_tries() < 0.15)
     assert fcfs_host.coordinator
     fcfs_host.coordinator.send_signal(signal.SIGSTOP)
-    killed = time.monotonic_ns()
     os.kill(one.pid, signal.SIGKILL)
     os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
-    ended, before = time.monotonic_ns(), tries()
+    before = tries()
     assert other.finish(request)["status"] == "ok"
     assert tries() <= before + 1, "one try may have begun before the end"
     assert fcfs_host.page(other.pid)["turn_epoch"] > 0, "the kernel must enter by its permit"
-    begin = next(e.begin_ns for e in fcfs_host.launches(other.pid) if e.begin_ns > killed)
-    assert (begin - ended) / 1e9 < 1
     fcfs_host.coordinator.send_signal(signal.SIGCONT)
     assert fcfs_host.overlap([one.pid], [other.pid]) == 0
 
@@ -188,5 +196,5 @@ def test_kernels_restart_a_killed_coordinator(
     wait_until(lambda: sorted(client["cells"] for client in short_quantum_host.clients().values()) == [1, 1])
     end.touch()
     for notebook, request in requests:
-        assert notebook.finish(request, 40)["status"] == "ok"
+        assert notebook.finish(request)["status"] == "ok"
     assert short_quantum_host.overlap([one.pid], [other.pid]) == 0

@@ -171,9 +171,10 @@ def test_an_offline_notebook_has_its_rate_and_the_loss_of_the_online_program(
     online.busy(launch=LAUNCH, sync_every=1, period=3 * LAUNCH)
     notebook.run(START_WORK)
     wait_until_shown(host, notebook, ADAPTIVE)
-    assert host.clients()["online"]["limit_text"] == OTHERS_WAIT
-    exported = samples(http(metrics)[1])
-    assert exported["gpushare_limit", notebook.client_id, "adaptive", "blocks"] > 0
+    wait_until(lambda: host.clients()["online"]["limit_text"] == OTHERS_WAIT)
+    limit = ("gpushare_limit", notebook.client_id, "adaptive", "blocks")
+    exported = wait_until(lambda: limit in (found := samples(http(metrics)[1])) and found)
+    assert exported[limit] > 0
     assert exported["gpushare_limited_since_timestamp_seconds", notebook.client_id, "adaptive"] <= time.time() + 1
     assert 0 <= exported["gpushare_online_loss_ratio", notebook.client_id] < 1
     online.stop()

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from .system_host import SystemHost, wait_until
+from .system_host import WAIT, SystemHost, wait_until
 
 STARTED = {"GPUSHARE_COORDINATOR_ARGV": f'["{sys.executable}", "-m", "jupyter_gpushare", "coordinator", "--detach"]'}
 
@@ -91,6 +91,6 @@ def test_run_options_inside_a_client_are_refused(default_settings_host: SystemHo
     nested = default_settings_host.run(
         "--memory", "1GiB", "--label", "own", **default_settings_host.client_environment("outer")
     )
-    assert nested.process.wait(20) == 2
+    assert nested.process.wait(WAIT) == 2
     errors = nested.end()
     assert "--memory, --label: the program would run inside the client 'outer'" in errors and "--new" in errors

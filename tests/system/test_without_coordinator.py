@@ -10,6 +10,8 @@ import pytest
 from .notebook_client import SETUP, Notebook
 from .system_host import SystemHost, wait_until
 
+MAX_HANDOFF_SECONDS = 15.0  # on a busy machine; turns take 30 s
+
 
 def test_kernels_take_turns_without_a_coordinator(
     host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
@@ -30,8 +32,10 @@ def test_kernels_take_turns_without_a_coordinator(
     moment = time.monotonic_ns()
     request = one.start("for _ in range(300): work(0.002, 0.002)")
     wait_until(lambda: host.worked_since(moment, one.pid))
-    start_time = time.monotonic()
+    known = len(host.launches(other.pid))
     other.run("work(0.01)")
-    assert time.monotonic() - start_time < 5
+    begin = host.launches(other.pid)[known].begin_ns
+    end = max(launch.end_ns for launch in host.launches(one.pid) if launch.begin_ns < begin)
+    assert (begin - end) / 1e9 < MAX_HANDOFF_SECONDS
     assert one.finish(request)["status"] == "ok"
     assert host.overlap([one.pid], [other.pid]) == 0
