@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 0.25  # between attempts to connect
 REFUSED_RETRY_SECONDS = 5.0  # between attempts to connect with a coordinator that has refused the kernel
-QUOTA_TIMEOUT_SECONDS = 3.0  # for the answer to a cell quota
+QUOTA_TIMEOUT_SECONDS = 5.0  # for the answer to a cell quota
+REVERT_TIMEOUT_SECONDS = 2.0  # for the answer to the end of a cell quota, which comes into force in any case
 START_GRACE_SECONDS = 1.0  # for another process to restart the coordinator before this kernel does
 MIN_START_INTERVAL_SECONDS, MAX_START_INTERVAL_SECONDS = 15.0, 240.0  # between two starts by one kernel
-ANSWER_TIMEOUT_SECONDS = 2.0
+ANSWER_TIMEOUT_SECONDS = 5.0  # a coordinator on a busy machine may be delayed for seconds
 
 # Variables that the coordinator must not inherit from the kernel: the client's identity, and the kernel's preparation.
 _IDENTITY_VARIABLES = {f"GPUSHARE_{name}" for name in ("CLIENT", "TOKEN", "LABEL", "QUOTA", "NOTE", "PREPARED")}
@@ -188,7 +189,7 @@ class KernelConnection:
         self._unanswered[number] = quota
         self._send_changes()
         if self._socket is not None:
-            quota.answered.wait(ANSWER_TIMEOUT_SECONDS)
+            quota.answered.wait(REVERT_TIMEOUT_SECONDS)
         self._unanswered.pop(number, None)
         return list(quota.result.get("stays", []))
 
