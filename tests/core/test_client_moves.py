@@ -86,6 +86,24 @@ def test_a_process_that_no_longer_waits_enters_its_turn_on_both_devices(two: Sim
     assert client.evicted
 
 
+def test_a_process_enters_by_an_earlier_permit_for_both_devices(two: SimulatedHost) -> None:
+    """The process enters while a later permit, with another turn, is on its way."""
+    process = two.add_process("a", "d0")
+    report(two, "a", GIB // 2)
+    handle = two.scheduler.handle
+    handle(ev.MoveRequested("a", "d1"), two.now)
+    (first,) = (one for one in handle(ev.GateWaitStarted(process.number), two.now) if isinstance(one, cmd.Permit))
+    handle(ev.GateWaitEnded(process.number), two.now)
+    (later,) = (one for one in handle(ev.GateWaitStarted(process.number), two.now) if isinstance(one, cmd.Permit))
+    assert later.turn != first.turn and later.may
+    handle(ev.TurnEntered(process.number, first.turn, two.now), two.now)
+    handle(ev.GateWaitEnded(process.number), two.now)
+    handle(ev.EvictionStarted(process.number), two.now)
+    client = two.scheduler.clients["a"]
+    assert client.grant and client.grant.devices == ("d0", "d1")
+    assert client.has_started_move
+
+
 def test_a_move_takes_a_turn_that_no_other_client_shares(make_host: MakeHost, two: SimulatedHost) -> None:
     mover, here, there = (
         two.add_process(name, uuid, busy=True) for name, uuid in (("a", "d0"), ("b", "d0"), ("c", "d1"))

@@ -135,6 +135,7 @@ class Client:
     ended_run: EndedRun | None = None  # the run that ended last; None: it was not alone
     cell_runs: CellRuns = field(default_factory=CellRuns)
     permit: Permit | None = None  # as written to the pages of its processes
+    permitted_devices: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of its last permits, by turn
     pending_permit: PendingPermit | None = None
     grant: Grant | None = None
     waiting_since: float | None = None

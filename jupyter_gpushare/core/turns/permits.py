@@ -9,6 +9,7 @@ from ..interface.commands import Permit
 from ..state.model import Client
 
 EPOCH_COUNT = 1 << 32
+_REMEMBERED_TURNS = 8  # of a client, by whose permits a process may be about to enter
 
 
 class Permits:
@@ -63,11 +64,19 @@ class Permits:
                 self._unwritten.discard(client.id)
             if permit != before:
                 client.permit = permit
+                if permit.may:
+                    _remember_devices(client, permit)
                 yield before, permit
 
     def _next_epoch(self) -> int:
         self._epoch = (self._epoch + 1) % EPOCH_COUNT or 1
         return self._epoch
+
+
+def _remember_devices(client: Client, permit: Permit) -> None:
+    client.permitted_devices[permit.turn] = permit.devices
+    if len(client.permitted_devices) > _REMEMBERED_TURNS:
+        del client.permitted_devices[next(iter(client.permitted_devices))]
 
 
 def _write_order(before: Permit | None, after: Permit) -> int:

@@ -104,8 +104,7 @@ class TurnStarter:
             self._table.leave_queue_if_satisfied(client, now)
             return
         permitted = client.pending_permit is not None and client.pending_permit.turn == turn
-        # A process that no longer waits has no pending permit, and has entered by the permit on its page all the same.
-        devices = client.permit.devices if client.permit and client.permit.turn == turn else process.devices
+        devices = _entered_devices(process)
         others = self._grants_of_other_turns(devices, turn)
         if others and not permitted:
             self._table.leave_queue_if_satisfied(client, now)
@@ -146,8 +145,11 @@ class TurnStarter:
             return
         for client in device.clients.values():
             process = next((process for process in client.processes.values() if process.turn), None)
-            if process and client.grant is None and not self._grants_of_other_turns(process.devices, process.turn):
-                self._closer.start_closing(self._start_turn(client, process.turn, process.devices, now), now)
+            if process is None or client.grant:
+                continue
+            devices = _entered_devices(process)
+            if not self._grants_of_other_turns(devices, process.turn):
+                self._closer.start_closing(self._start_turn(client, process.turn, devices, now), now)
                 return
 
     def _start_turn(self, client: Client, turn: int, devices: tuple[str, ...], granted_at: float) -> Grant:
@@ -233,6 +235,16 @@ class TurnStarter:
         for process in grant.processes:
             process.turn = 0
         self._closer.finish_turn(grant, now)
+
+
+def _entered_devices(process: Process) -> tuple[str, ...]:
+    """Return the devices of the turn that the process has entered.
+
+    The process may have entered by an earlier permit than that on its page, after it had ceased to wait.
+    """
+    client = process.client
+    permitted = client.permitted_devices.get(process.turn, ())
+    return tuple(uuid for uuid in permitted if uuid in client.devices) or process.devices
 
 
 def _takes_room(client: Client) -> bool:
