@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 
 import { client, rest, setTurns } from './jupyter.mjs';
-import { Lab, shows } from './lab.mjs';
+import { Lab, shows, STARTS_WITHIN } from './lab.mjs';
 import { Stage } from './stage.mjs';
 
 const MANY_CELLS = 60;
@@ -87,7 +87,8 @@ stage.test('another window shows the wait as well', async () => {
   try {
     await shows(
       other.cells.nth(1).locator('.gpushare-Waiting'),
-      /^Waiting for the GPU: #1/
+      /^Waiting for the GPU: #1/,
+      { timeout: STARTS_WITHIN } // of the notebook in the new window
     );
     await other.screenshot('cell-waiting-elsewhere');
     assert.deepEqual(other.faults, []);
