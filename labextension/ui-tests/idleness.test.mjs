@@ -40,15 +40,16 @@ stage.test(
     await lab.ready(PATH);
     await lab.runsTo(0, /ready/);
     await lab.reads(/^GPU: idle\b/);
-    await configure({ idle_warn: 1, idle_evict: 15 });
-    await lab.reads(/^GPU: idle for long · memory moves off in \d+ s/);
+    await configure({ idle_warn: 1, idle_evict: 600 });
+    await lab.reads(/^GPU: idle for long · memory moves off in \d+ (s|min)/);
+    await configure({ idle_evict: 2 });
     await lab.reads(/^GPU: idle, moved off/);
     const first = notice().filter({ hasText: /its memory has moved off/ });
     await first.waitFor();
     assert.equal(await lab.chip.innerText(), 'GPU: idle, moved off');
     await lab.screenshots('idle-evicted');
 
-    await configure({ idle_suspend: 16 });
+    await configure({ idle_suspend: 3 });
     await lab.reads(/^GPU: suspended, idle/);
     await shows(notice(), /is now suspended/);
     await first.waitFor({ state: 'detached' });

@@ -17,7 +17,7 @@ export const token = server.searchParams.get('token') ?? '';
 /**
  * Longest time until an action of the coordinator is visible, in milliseconds.
  */
-export const FOLLOWS_WITHIN = 20_000;
+export const FOLLOWS_WITHIN = 60_000;
 
 /**
  * Send a request to the server. Return the JSON of the answer, or null for an
@@ -43,8 +43,11 @@ export const status = () => rest('GET', 'gpushare/api/status');
 export const configure = changes =>
   rest('PATCH', 'gpushare/api/config', changes);
 
-/** Set the length of turns and the pause that ends a turn, in seconds. */
-export const setTurns = (seconds, idle = 0.25) =>
+/**
+ * Set the length of turns and the pause that ends a turn, in seconds. A kernel
+ * may pause for some seconds on a busy machine.
+ */
+export const setTurns = (seconds, idle = 60) =>
   configure({ time_quantum: seconds, idle_release: idle });
 
 /** Poll until `probe` resolves with a true value, and return the value. */
