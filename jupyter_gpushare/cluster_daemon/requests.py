@@ -64,7 +64,7 @@ class ClusterRequests:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             refuse(connection, 0, "malformed", f"not a request: {error}")
             return
-        if connection.has_hung_up and not isinstance(request, ReleaseBooking):
+        if connection.has_hung_up:
             return  # the server has given up, and has chosen a node itself
         try:
             reply(connection, request.id, self._result(connection.user, request))

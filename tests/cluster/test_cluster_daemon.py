@@ -176,14 +176,6 @@ def test_a_server_that_has_hung_up_gets_no_booking() -> None:
     assert not handler.placement.bookings
 
 
-def test_a_server_that_has_hung_up_ends_its_booking() -> None:
-    handler = Handler()
-    handler.choose("1000", "a")
-    connection: Any = StandInConnection("1000", has_hung_up=True)
-    handler.requests.on_line(connection, msgspec.json.encode(ReleaseBooking(client="a")))
-    assert not handler.placement.bookings
-
-
 def test_a_user_has_a_limited_number_of_bookings() -> None:
     handler = Handler()
     assert MAX_BOOKINGS <= 16

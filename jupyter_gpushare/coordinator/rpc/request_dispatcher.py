@@ -99,8 +99,7 @@ class RequestDispatcher:
                 os.close(descriptor)
 
     def _handle_request(self, connection: Connection, request: Any) -> None:
-        # The sender of an unregistration does not wait for long, and the client has ended all the same.
-        if connection.has_hung_up and not isinstance(request, messages.Unregister):
+        if connection.has_hung_up:
             # The sender gave up while this process was stopped or busy, and has reported the request as failed.
             log.info("%s: skipping its %s, because it has hung up", connection, type(request).__name__.lower())
             return
