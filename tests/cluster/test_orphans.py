@@ -81,9 +81,18 @@ def test_a_kernel_that_is_adopted_during_its_eviction_goes_on(tmp_path: Path, mo
 
 
 def test_a_kernel_without_its_folder_ends_as_an_orphan(node: Node) -> None:
-    pid = node.request(start_request(argv=["sleep", "600"], orphan_timeout=0.5, is_python=False))["pid"]
-    KernelFolder("k1").remove()
-    wait_until(lambda: not keeper.start_ticks(pid), WAIT)
+    """The next kernel of the same id goes on, with a folder at the same path."""
+    request = start_request(argv=["sleep", "600"], orphan_timeout=0.5, is_python=False)
+    node.request(request)
+    folder = KernelFolder("k1")
+    first = folder.state()
+    folder.remove()
+    folder.make()
+    adoption = folder.adopt()
+    second = node.request(request)
+    wait_until(lambda: not keeper.start_ticks(first["pid"]) and not keeper.start_ticks(first["keeper"]), WAIT)
+    assert folder.ended() is None and keeper.start_ticks(second["pid"])
+    os.close(adoption)
 
 
 def test_a_kernel_whose_node_agent_was_killed_during_its_start_ends_as_an_orphan(tmp_path: Path) -> None:

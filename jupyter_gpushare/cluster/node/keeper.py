@@ -81,6 +81,7 @@ def end(kernel: subprocess.Popen[bytes]) -> None:
 
 def run_step(command: list[str], step: str, output: str) -> None:
     """Run a step before the end of an orphan, which must end nevertheless if the step fails."""
+    output = output if os.path.exists(output) else os.devnull
     with contextlib.suppress(OSError, subprocess.TimeoutExpired), open(output, "ab") as file:
         if command:
             subprocess.run(
@@ -177,6 +178,8 @@ def main() -> int:
     os.close(specification["lock"])  # of the start, which `state` ends
     report(pids)
     os.chdir("/")
+    # Another kernel of this id may get a new folder at the same path.
+    folder = f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}"
     reason = keep(kernel, folder, specification["orphan_timeout"], specification["before_end"])
     with contextlib.suppress(FileNotFoundError):
         write_file(f"{folder}/exit", {"status": kernel.returncode, "reason": reason})
