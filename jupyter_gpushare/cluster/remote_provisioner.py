@@ -97,7 +97,9 @@ class RemoteProvisioner(RequestingProvisioner):
             try:
                 request = Signal(kernel=self.kernel_id, number=signum, start=self._kernel.start)
                 # A late kill ends a kernel that would go on without a server, and a late interrupt ends another cell.
-                await self._ask(self._kernel, request, expires=signum != signal.SIGKILL)
+                await self._ask(
+                    self._kernel, request, expires=signum != signal.SIGKILL, is_patient=signum == signal.SIGINT
+                )
             except NodeError as error:
                 self._on_failed_signal(self._kernel, signum, error)
 

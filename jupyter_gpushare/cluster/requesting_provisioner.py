@@ -24,7 +24,8 @@ from .remote_kernel import RemoteKernel
 from .settings import GpuShareCluster, check_node
 
 REQUEST_SECONDS = 5.0
-_RETRY_SECONDS = (0.0, 0.5, 1.0, 2.0)  # before the next tries of a request to a node that has not been reached
+_RETRY_PAUSES = (0.0, 0.5, 1.0, 2.0)  # seconds before the next tries of a request to a node that has not been reached
+_PATIENCE_SECONDS = 5.0  # in which an interrupt is tried again while the engine starts no node agent
 
 
 class NodeRequestFailed(RequestFailed, NodeError):  # type: ignore[misc]  # `reason` is a text in both
@@ -179,27 +180,34 @@ class RequestingProvisioner(ClientProvisioner):
                 given_up.set_result(None)
             raise
 
-    async def _ask(self, kernel: RemoteKernel, request: Request, expires: bool = False) -> Any:
+    async def _ask(
+        self, kernel: RemoteKernel, request: Request, expires: bool = False, is_patient: bool = False
+    ) -> Any:
         """Send a request that may be repeated, by a new node agent if the first one ends.
 
         A node agent that starts, as after the loss of the first one, gets the request late, but once. With `expires`,
-        there are several tries, and a node agent that starts after the error gets no request.
+        a node agent that starts after the error gets no request. With `is_patient`, an engine that starts no agent is
+        tried again for some seconds.
         """
-        answer = kernel.request(request)
-        pauses = list(_RETRY_SECONDS if expires else _RETRY_SECONDS[:1])
+        loop = asyncio.get_running_loop()
+        answer, began = kernel.request(request), loop.time()
         try:
-            while True:
+            for pause in _RETRY_PAUSES:
                 try:
                     return await self._answer(answer)
                 except NodeError as error:
-                    if not pauses or error.reason not in (*UNREACHABLE, "timeout"):
+                    # A later try must not repeat a request that a node agent may have got.
+                    may_retry = (
+                        is_patient and error.reason == "engine_failed" and loop.time() < began + _PATIENCE_SECONDS
+                    )
+                    if error.reason not in (*UNREACHABLE, "timeout") or (pause and not may_retry):
                         raise
                     if error.reason == "timeout":
-                        await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent)
-                        pauses = pauses[:1]
-                await asyncio.sleep(pauses.pop(0))
+                        await loop.run_in_executor(None, kernel.end_agent)
+                await asyncio.sleep(pause)
                 if answer.done() and answer.exception():
                     answer = kernel.request(request)
+            return await self._answer(answer)
         finally:
             if expires:
                 answer.cancel()
