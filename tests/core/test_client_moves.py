@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jupyter_gpushare.core.base.device_info import DeviceInfo
@@ -11,6 +13,7 @@ from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.placement import PlacementRequest
+from jupyter_gpushare.core.turns.permits import Permits
 
 from .conftest import MakeHost
 from .simulated_host import SimulatedHost
@@ -102,6 +105,22 @@ def test_a_process_enters_by_an_earlier_permit_for_both_devices(two: SimulatedHo
     client = two.scheduler.clients["a"]
     assert client.grant and client.grant.devices == ("d0", "d1")
     assert client.has_started_move
+
+
+def test_the_devices_of_the_latest_turns_are_remembered(two: SimulatedHost) -> None:
+    """A turn that the client has again counts as late as its last permit."""
+    process = two.add_process("a", "d0")
+    client = two.scheduler.clients["a"]
+    for _ in range(20):
+        two.scheduler.handle(ev.GateWaitStarted(process.number), two.now)
+        two.scheduler.handle(ev.GateWaitEnded(process.number), two.now)
+    latest = list(client.permitted_devices)
+    assert len(latest) == 8 and client.permit and latest[-1] == client.permit.turn
+    permits, before = Permits(), client.permit
+    permits.mark_dirty(client)
+    permits.publish(lambda _: replace(before, turn=latest[0], may=True))
+    client.permit = before
+    assert list(client.permitted_devices) == [*latest[1:], latest[0]]
 
 
 def test_a_move_takes_a_turn_that_no_other_client_shares(make_host: MakeHost, two: SimulatedHost) -> None:

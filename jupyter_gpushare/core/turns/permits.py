@@ -9,7 +9,7 @@ from ..interface.commands import Permit
 from ..state.model import Client
 
 EPOCH_COUNT = 1 << 32
-_REMEMBERED_TURNS = 8  # of a client, by whose permits a process may be about to enter
+_REMEMBERED_TURNS = 8  # turns of a client whose permits a late process may still use
 
 
 class Permits:
@@ -74,6 +74,7 @@ class Permits:
 
 
 def _remember_devices(client: Client, permit: Permit) -> None:
+    client.permitted_devices.pop(permit.turn, None)  # so that this turn becomes the last one
     client.permitted_devices[permit.turn] = permit.devices
     if len(client.permitted_devices) > _REMEMBERED_TURNS:
         del client.permitted_devices[next(iter(client.permitted_devices))]
