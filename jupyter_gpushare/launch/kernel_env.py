@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ STARTUP = PACKAGE / "kernel" / "startup.py"
 _PRELOAD_SPLITS = " :$"
 _LIBRARY_PATH_SPLITS = ":;$"
 _MAX_LABEL_LENGTH = 200
+_MIN_ANSWER_SECONDS = 1.0  # for the answers of a coordinator that has just started
 
 # By default, these frameworks allocate the whole device at their start.
 _FRAMEWORKS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
@@ -128,8 +130,9 @@ def register_client(
         result = result._replace(socket=address.socket_path(socket))
         if not SHIM.exists():
             return result._replace(note=_missing_shim_note())
+        deadline = time.monotonic() + wait
         path = client.ensure_coordinator(result.socket, result.coordinator_argv, wait)
-        with client.Client(path, timeout=wait) as coordinator:
+        with client.Client(path, timeout=max(_MIN_ANSWER_SECONDS, deadline - time.monotonic())) as coordinator:
             registered = coordinator.request(
                 messages.Register(
                     **identity._asdict(),
