@@ -152,8 +152,8 @@ class WaitDisplay:
         all_waits, this_wait = float(status["wait_seconds"]), min(float(status["waited_seconds"]), now - one.started_at)
         one.is_waiting = bool(status["waiting"])
         is_blocked = one.is_waiting and bool(status["suspended"])
-        if one.is_waiting:
-            one.turn_count = status.get("turn_count")
+        if one.is_waiting:  # a turn that goes on may get a further device, and counts as one turn
+            one.turn_count = None if status.get("has_turn") else status.get("turn_count")
         one.is_given_up = one.turn_count is not None and not (
             one.is_waiting or status["has_turn"] or status["turn_count"] != one.turn_count
         )
