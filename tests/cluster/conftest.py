@@ -94,7 +94,7 @@ def end_nodes_below(folder: Path) -> None:
             continue  # The kernel has ended meanwhile.
         for name in ("keeper", "pid"):
             if keeper.start_ticks(found[name]) == found[f"{name}_ticks"]:
-                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                with contextlib.suppress(ProcessLookupError):  # the process has ended meanwhile
                     os.kill(found[name], signal.SIGKILL)
     for socket_path in [*folder.glob("*/c.sock"), *folder.glob("*/run/gpushare/coordinator.sock")]:
         with contextlib.suppress(Unreachable), Client(str(socket_path), WAIT) as coordinator:

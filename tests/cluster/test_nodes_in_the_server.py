@@ -51,12 +51,20 @@ async def snapshots_until(server: JupyterServer, is_expected: Callable[[dict[str
     """Return the first snapshot of the WebSocket, as a page receives it, that is as expected."""
     url = f"ws://127.0.0.1:{server.port}/gpushare/api/events"
     socket = await websocket_connect(HTTPRequest(url, headers={"Authorization": "token t"}))
-    try:
+    frames: list[str | bytes] = []
+
+    async def expected() -> dict[str, Any]:
         while text := await socket.read_message():
+            frames.append(text)
             frame = json.loads(text)
             if frame["type"] == "snapshot" and is_expected(frame["status"]):
                 return dict(frame["status"])
         raise AssertionError("the server has closed the WebSocket")
+
+    try:
+        return await asyncio.wait_for(expected(), 2 * WAIT)
+    except asyncio.TimeoutError:
+        raise AssertionError(f"no snapshot is as expected; the last ones: {frames[-2:]}") from None
     finally:
         socket.close()
 

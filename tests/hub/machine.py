@@ -20,7 +20,8 @@ TOOLS = ("unshare", "nsenter", "setpriv", "mount")
 # Folders that every user must be able to read: this checkout, and the Python that runs its tests.
 NEEDED = (Path(__file__).resolve().parents[2], Path(sys.prefix), Path(sys.base_prefix))
 # The files of a user in /tmp, which all machines share, have the uid in their names.
-FIRST_UID = 64101 + 16 * (os.getpid() % 80)
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+FIRST_UID = 64101 + 16 * ((20 * _WORKER + os.getpid() % 20) % 80)
 
 
 class User(NamedTuple):
