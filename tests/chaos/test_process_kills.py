@@ -22,7 +22,7 @@ from .kill_targets import BusyKernel, BusyProgram, KillTarget
 from .measurements import pause
 
 FAULT_COUNT = 500 if measurements.IS_LONG else 20
-MAX_IDLE_SECONDS = 2.0 if measurements.IS_LONG else WAIT  # of a device while a client could run
+MAX_IDLE_SECONDS = 2.0 if measurements.IS_LONG else 20.0  # of a device while a client could run
 PAIR_PART = 0.42  # of the device's memory, so that one process of the pair does not fit beside another client either
 STOP_SECONDS = (0.15, 0.6)  # bounds of the duration of a stop
 

@@ -54,7 +54,7 @@ def test_interrupt_works_without_a_coordinator(machine: NativeHost) -> None:
         holder, client = machine.client(), machine.client()
         for each in (holder, client):
             each.join(coordinator)
-    holder.run("assert cuda.hold() == 0")  # a minute on the device, so the holder cannot drain
+    holder.run("assert cuda.hold() == 0")  # for at most a minute, so that the holder cannot drain
     for _ in range(5):
         client.start("cuda.spin()")
         wait_until(lambda: (page := read_page(client.pid)) and page["report"]["waiting"])

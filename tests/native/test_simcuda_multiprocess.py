@@ -43,11 +43,11 @@ def spin(cuda: Cuda, milliseconds: str, launches: str, together: str = "") -> No
 
 
 def occupy(cuda: Cuda) -> None:
-    """Keep the device busy until the test kills the process. The process is ready once its launch of a minute runs."""
+    """Keep the device busy until the test kills the process, which is ready once its launch of ten minutes runs."""
     (word, flag), (begun, begun_flag) = cuda.host_flag(), cuda.host_flag()
     cuda.launch("wait_flag", flag, 1)
     cuda.launch("set_flag", begun_flag, 1)
-    cuda.launch("spin", 60_000 * MS)
+    cuda.launch("spin", 600_000 * MS)
     word.value = 1
     wait_until(lambda: begun.value)
     send("ready")

@@ -23,6 +23,7 @@ WORK_SECONDS = tier.strength(10, 20)  # of the notebook before the newcomer
 MEASURED_SECONDS = tier.strength(10.0, 20.0)  # the controller adapts the rate in windows of 5 s
 BURSTS_SECONDS = 16.0  # four bursts and rests
 MAX_WORK_SECONDS = 2.5  # of other clients while a cell waits, because a busy machine delays the coordinator
+MAX_IDLE_SECONDS = 20.0  # while a cell waits and no other client works
 DEVICE_BYTES = 1024 * MIB
 DRAWN_CELLS = tier.strength(6, 40)
 CUT_SECONDS = 300.0
@@ -57,7 +58,9 @@ def work_before_cell(host: SystemHost, notebook: Notebook, cell: str, *others: G
     since = time.monotonic_ns()
     assert notebook.finish(request)["status"] == "ok"
     begin = host.launches(notebook.pid)[before].begin_ns
-    return LAUNCH * sum(since <= launch.begin_ns < begin for launch in host.launches(*others))
+    work = LAUNCH * sum(since <= launch.begin_ns < begin for launch in host.launches(*others))
+    assert (begin - since) / 1e9 - work < MAX_IDLE_SECONDS
+    return work
 
 
 def start_loops(host: SystemHost, count: int) -> list[GpuProgram]:
