@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import shutil
 import signal
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
+
+from jupyter_gpushare.wire.client import Client, Unreachable
+from jupyter_gpushare.wire.messages import Stop
 
 from ..support.polling import wait_until
 from .conftest import NODES, WAIT, JupyterServer, separate_nodes
@@ -172,13 +178,21 @@ def test_metrics_show_which_nodes_answer(start_server: Callable[..., JupyterServ
     wait_for(1.0, 1.0)
 
 
+@pytest.fixture
+def own_runtime_directory() -> Iterator[Path]:
+    """Provide a runtime directory with a short path, as sockets need, and end its coordinator afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="gs-"))
+    yield folder
+    with contextlib.suppress(Unreachable), Client(str(folder / "gpushare" / "coordinator.sock"), WAIT) as coordinator:
+        coordinator.request(Stop())
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 async def test_a_node_that_is_the_host_itself_is_shown_once(
-    start_server: Callable[..., JupyterServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_server: Callable[..., JupyterServer], own_runtime_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine `local` runs the node agent on the host of the server, which has no coordinator in other tests."""
-    (tmp_path / "host").mkdir()
-    (tmp_path / "host" / "run").mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "host" / "run"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(own_runtime_directory))
     server = start_server(nodes=["here"])
     kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
     status = await snapshots_until(
