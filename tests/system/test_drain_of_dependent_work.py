@@ -86,7 +86,11 @@ def test_a_callback_that_needs_the_lock_of_a_thread_at_the_gate(short_quantum_ho
         "        check(cuda.cuStreamSynchronize(c_void_p(stream)))\n"
         "    return len(called)\n"
     )
-    assert program.run("work(300)", 60) == 300
+    rounds, turns = 0, 0
+    while turns < 5 and rounds < 3000:  # a turn ends late on a busy machine
+        rounds += 300
+        assert program.run("work(300)", 60) == rounds
+        turns = len(turn_intervals(short_quantum_host.launches(program), short_quantum_host.launches(other)))
     other.stop()
-    assert len(turn_intervals(short_quantum_host.launches(program), short_quantum_host.launches(other))) >= 5
+    assert turns >= 5
     assert short_quantum_host.overlap([program], [other]) == 0
