@@ -189,7 +189,7 @@ def own_runtime_directory() -> Iterator[Path]:
 
 
 async def test_a_node_that_is_the_host_itself_is_shown_once(
-    start_server: Callable[..., JupyterServer], own_runtime_directory: Path, monkeypatch: pytest.MonkeyPatch
+    own_runtime_directory: Path, start_server: Callable[..., JupyterServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine `local` runs the node agent on the host of the server, which has no coordinator in other tests."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(own_runtime_directory))
