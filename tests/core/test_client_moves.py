@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from jupyter_gpushare.core.base.device_info import DeviceInfo
@@ -13,11 +11,10 @@ from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.placement import PlacementRequest
-from jupyter_gpushare.core.turns.permits import Permits
 
 from .conftest import MakeHost
 from .simulated_host import SimulatedHost
-from .simulated_process import CLOSED, OPEN
+from .simulated_process import CLOSED, OPEN, SimulatedProcess
 
 GIB = 1 << 30
 CONTEXT = 1 << 20
@@ -75,13 +72,20 @@ def test_an_idle_client_moves_at_once(two: SimulatedHost) -> None:
     assert two.running("d1") == "a"
 
 
+def permit_at_the_gate(host: SimulatedHost, process: SimulatedProcess) -> cmd.Permit:
+    """Report that a thread waits at the gate, and return the permit that follows."""
+    commands = host.scheduler.handle(ev.GateWaitStarted(process.number), host.now)
+    (permit,) = (one for one in commands if isinstance(one, cmd.Permit))
+    return permit
+
+
 def test_a_process_that_no_longer_waits_enters_its_turn_on_both_devices(two: SimulatedHost) -> None:
     """The report that the process waits no longer can arrive before the report that the process has entered."""
     process = two.add_process("a", "d0")
     report(two, "a", GIB // 2)
     handle = two.scheduler.handle
     handle(ev.MoveRequested("a", "d1"), two.now)
-    (permit,) = (one for one in handle(ev.GateWaitStarted(process.number), two.now) if isinstance(one, cmd.Permit))
+    permit = permit_at_the_gate(two, process)
     handle(ev.GateWaitEnded(process.number), two.now)
     handle(ev.TurnEntered(process.number, permit.turn, two.now), two.now)
     client = two.scheduler.clients["a"]
@@ -95,9 +99,9 @@ def test_a_process_enters_by_an_earlier_permit_for_both_devices(two: SimulatedHo
     report(two, "a", GIB // 2)
     handle = two.scheduler.handle
     handle(ev.MoveRequested("a", "d1"), two.now)
-    (first,) = (one for one in handle(ev.GateWaitStarted(process.number), two.now) if isinstance(one, cmd.Permit))
+    first = permit_at_the_gate(two, process)
     handle(ev.GateWaitEnded(process.number), two.now)
-    (later,) = (one for one in handle(ev.GateWaitStarted(process.number), two.now) if isinstance(one, cmd.Permit))
+    later = permit_at_the_gate(two, process)
     assert later.turn != first.turn and later.may
     handle(ev.TurnEntered(process.number, first.turn, two.now), two.now)
     handle(ev.GateWaitEnded(process.number), two.now)
@@ -105,22 +109,6 @@ def test_a_process_enters_by_an_earlier_permit_for_both_devices(two: SimulatedHo
     client = two.scheduler.clients["a"]
     assert client.grant and client.grant.devices == ("d0", "d1")
     assert client.has_started_move
-
-
-def test_the_devices_of_the_latest_turns_are_remembered(two: SimulatedHost) -> None:
-    """A turn that the client has again counts as late as its last permit."""
-    process = two.add_process("a", "d0")
-    client = two.scheduler.clients["a"]
-    for _ in range(20):
-        two.scheduler.handle(ev.GateWaitStarted(process.number), two.now)
-        two.scheduler.handle(ev.GateWaitEnded(process.number), two.now)
-    latest = list(client.permitted_devices)
-    assert len(latest) == 8 and client.permit and latest[-1] == client.permit.turn
-    permits, before = Permits(), client.permit
-    permits.mark_dirty(client)
-    permits.publish(lambda _: replace(before, turn=latest[0], may=True))
-    client.permit = before
-    assert list(client.permitted_devices) == [*latest[1:], latest[0]]
 
 
 def test_a_move_takes_a_turn_that_no_other_client_shares(make_host: MakeHost, two: SimulatedHost) -> None:

@@ -1,11 +1,14 @@
-"""Tests of the coordinator's table in docs/explanation/turns.md: from an event of a client to its permit."""
+"""Tests of the table in docs/explanation/turns.md, from an event of a client to its permit, and of former permits."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.turns.permits import Permits
 
 from .conftest import QUANTUM_SECONDS, MakeHost
 from .device_locks import OTHER_USER
@@ -153,3 +156,19 @@ def test_15_a_turn_that_a_process_brings_is_adopted(host: SimulatedHost, phase: 
     b = host.add_process("b", busy=True)
     host.run_until(lambda: b.gate == OPEN)
     assert OTHER_USER not in host.locks.turn_order("gpu")
+
+
+def test_the_devices_of_the_latest_turns_are_remembered(host: SimulatedHost) -> None:
+    """A turn that the client has again counts as late as its last permit."""
+    process = host.add_process("a")
+    client = host.scheduler.clients["a"]
+    for _ in range(20):
+        host.scheduler.handle(ev.GateWaitStarted(process.number), host.now)
+        host.scheduler.handle(ev.GateWaitEnded(process.number), host.now)
+    latest = list(client.permitted_devices)
+    assert len(latest) == 8 and client.permit and latest[-1] == client.permit.turn
+    permits, before = Permits(), client.permit
+    permits.mark_dirty(client)
+    permits.publish(lambda _: replace(before, turn=latest[0], may=True))
+    client.permit = before
+    assert list(client.permitted_devices) == [*latest[1:], latest[0]]
