@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -12,12 +13,25 @@ from typing import Any
 
 import msgspec
 
-from .channel.messages import UNREACHABLE, AwaitMove, Ended, Forget, Move, NodeError, Request, SetMove, Signal, Wait
+from .channel.messages import (
+    UNREACHABLE,
+    AwaitMove,
+    Ended,
+    Forget,
+    Move,
+    NodeError,
+    Output,
+    Request,
+    SetMove,
+    Signal,
+    Wait,
+)
 from .node_connection import NodeConnection
 
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)  # before the tries to reach the node again; the last one repeats
 _DISCARD_SECONDS = 60.0
 _STABLE_SECONDS = 5.0  # for which a node must have been reached so that its next loss is a new one
+_LOGGED_LINES = 20  # of a kernel that has ended unexpectedly
 _REFUSAL_SECONDS = 1.0  # before the reason of a refused move is sent again
 
 
@@ -135,6 +149,16 @@ class RemoteKernel:
             self._kill()
         self.adopt()
         self.ended.add_done_callback(lambda _: self.request(Forget(kernel=self.kernel, start=self.start)))
+
+    def log_end(self, log: logging.Logger, node: str) -> None:
+        """Log the exit status of a kernel that has ended on this node, and the last lines that it has printed."""
+        status = self.ended.result().status
+
+        def on_answer(answer: Future[Any]) -> None:
+            lines = [] if answer.exception() else answer.result()["text"].strip().splitlines()[-_LOGGED_LINES:]
+            log.error("kernel %s on %s ended with status %s: %s", self.kernel, node, status, "\n".join(lines))
+
+        self.request(Output(kernel=self.kernel)).add_done_callback(on_answer)
 
     def _kill(self) -> None:
         self.request(Signal(kernel=self.kernel, number=signal.SIGKILL, start=self.start))

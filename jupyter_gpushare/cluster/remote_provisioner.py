@@ -10,7 +10,6 @@ import functools
 import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +27,6 @@ from .channel.messages import (
     Forget,
     Move,
     NodeError,
-    Output,
     SetMove,
     Signal,
     Start,
@@ -43,7 +41,6 @@ from .remote_kernel import RemoteKernel
 from .requesting_provisioner import REQUEST_SECONDS, NodeRequestFailed, RequestingProvisioner
 from .start_queue import START_QUEUE, WaitingStart
 
-_LOGGED_LINES = 20  # of a kernel that has ended unexpectedly
 _UNKNOWN_STATUS = 1  # the exit status that managers get for an unknown one
 _END_REASONS = {
     "orphan": "no Jupyter server waited for it",
@@ -293,7 +290,7 @@ class RemoteProvisioner(RequestingProvisioner):
 
     def _follow(self, kernel: RemoteKernel, record: KernelRecord) -> KernelConnectionInfo:
         """Wait for the kernel's end in the background."""
-        kernel.ended.add_done_callback(lambda ended: self._log_output(kernel, ended.result()))
+        kernel.ended.add_done_callback(lambda ended: self._on_end(kernel, ended.result()))
         kernel.adopt()
         kernel.on_move = functools.partial(self._begin_move, kernel)
         self._kernel, self.node_pid = kernel, record.pid
@@ -374,23 +371,11 @@ class RemoteProvisioner(RequestingProvisioner):
         move.new.await_move()
         return info
 
-    def _log_output(self, kernel: RemoteKernel, ended: Ended) -> None:
-        """Log the last lines of a kernel that has ended unexpectedly."""
+    def _on_end(self, kernel: RemoteKernel, ended: Ended) -> None:
+        """Log an unexpected end of the kernel."""
         manager: Any = self.parent
-        if manager is None or manager.shutting_down or kernel.is_discarded or ended.status is None:
-            return
-
-        def log(answer: Future[Any]) -> None:
-            lines = [] if answer.exception() else answer.result()["text"].strip().splitlines()[-_LOGGED_LINES:]
-            self.log.error(
-                "kernel %s on %s ended with status %s: %s",
-                self.kernel_id,
-                self.node_name,
-                ended.status,
-                "\n".join(lines),
-            )
-
-        kernel.request(Output(kernel=self.kernel_id)).add_done_callback(log)
+        if manager is not None and not manager.shutting_down and not kernel.is_discarded and ended.status is not None:
+            kernel.log_end(self.log, self.node_name)
 
     async def cleanup(self, restart: bool = False) -> None:
         """Remove the files of a kernel that has ended from the node, and its client if it does not restart."""
