@@ -31,6 +31,7 @@ from jupyter_gpushare.cluster.node_choice import SnapshotRequests
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
 from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
 from jupyter_gpushare.cluster.settings import GpuShareCluster
+from jupyter_gpushare.cluster.start_queue import START_QUEUE
 from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address
 from jupyter_gpushare.wire.client import Client, Unreachable
@@ -210,8 +211,10 @@ def start_notebook(
     """Provide a function that starts a kernel on a node with these values of `c.GpuShareCluster`.
 
     A request waits for long, because a busy machine may need more than the usual seconds to start a node agent. A node
-    that has not answered in an earlier test gets requests again.
+    that has not answered in an earlier test gets requests again. The queue of starts is open, because a Jupyter server
+    that has ended in this process has closed it.
     """
+    START_QUEUE.open()
     add_kernelspec(tmp_path, monkeypatch)
     monkeypatch.setattr(RemoteProvisioner._answer, "__defaults__", (WAIT,))
     monkeypatch.setattr(remote_provisioner, "_snapshots", SnapshotRequests())
