@@ -44,6 +44,8 @@ from ..support.ports import free_port
 WAIT = 60.0
 KERNEL = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 NODES = ("n1", "n2")
+# Python notices a signal that comes just before a call of `sleep` only after the call.
+ENDLESS_CELL = "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.05)"
 
 
 class Node:
@@ -162,9 +164,7 @@ class RemoteNotebook:
 
     def interrupt_an_endless_cell(self) -> None:
         """Run a cell without an end, interrupt the kernel, and assert that the cell ends by the interrupt."""
-        # Python notices a signal that comes just before a call of `sleep` only after the call.
-        code = "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.05)"
-        endless = self.client.execute(code, stop_on_error=False)
+        endless = self.client.execute(ENDLESS_CELL, stop_on_error=False)
         while self.client.get_iopub_msg(timeout=WAIT)["msg_type"] != "stream":
             pass
         self.manager.interrupt_kernel()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_client.asynchronous import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config
 
@@ -22,7 +24,7 @@ from jupyter_gpushare.cluster.start_queue import START_QUEUE
 
 from ..support import tier
 from ..support.polling import wait_until
-from .conftest import NODES, WAIT, Daemon
+from .conftest import ENDLESS_CELL, NODES, WAIT, Daemon
 
 KILLS = 3  # of one test
 TESTS_OF_KILLS = tier.strength(1, 17)
@@ -42,6 +44,20 @@ class Starts:
         await asyncio.wait_for(manager.start_kernel(kernel_id=name), WAIT)
         return str(manager.provisioner.node_name)  # type: ignore[union-attr]
 
+    @contextlib.asynccontextmanager
+    async def client(self, name: str) -> AsyncIterator[AsyncKernelClient]:
+        """Yield a client of a kernel that is ready."""
+        client = self._managers[name].client()
+        client.start_channels()
+        try:
+            await client.wait_for_ready(WAIT)
+            yield client
+        finally:
+            client.stop_channels()
+
+    async def interrupt(self, name: str) -> None:
+        await self._managers[name].interrupt_kernel()
+
     async def end(self, name: str) -> None:
         await self._managers.pop(name).shutdown_kernel(now=True)
 
@@ -51,6 +67,14 @@ class Starts:
     async def __aexit__(self, *_: object) -> None:
         for name in [one for one, manager in self._managers.items() if manager.has_kernel]:
             await self.end(name)
+
+
+async def reply_to(client: AsyncKernelClient, request: str) -> dict[str, Any]:
+    """Return the kernel's reply to this request."""
+    while (answer := await client.get_shell_msg(timeout=WAIT))["parent_header"]["msg_id"] != request:
+        pass
+    content: dict[str, Any] = answer["content"]
+    return content
 
 
 def clients(daemon: Daemon) -> list[int]:
@@ -193,15 +217,26 @@ async def test_a_start_that_waits_logs_a_missing_daemon_once(
 
 @pytest.mark.parametrize("first", [KILLS * number for number in range(TESTS_OF_KILLS)])
 async def test_starts_go_on_while_the_daemon_is_killed(start_daemon: Callable[..., Daemon], first: int) -> None:
+    """A running kernel keeps its variables, and can be interrupted meanwhile."""
     daemon = start_daemon()
     async with Starts(daemon.settings) as starts:
-        for number in range(first, first + KILLS):
-            pair = [asyncio.ensure_future(starts.start(f"{name}{number}", 0.5)) for name in ("a", "b")]
-            await asyncio.sleep(0.02 * (number % 25))  # the kills fall on different moments of the starts
-            daemon.kill()
-            await asyncio.gather(*pair)
-            for name in ("a", "b"):
-                await starts.end(f"{name}{number}")
-            await asyncio.to_thread(daemon.start)
+        await starts.start("running")
+        async with starts.client("running") as running:
+            assert (await reply_to(running, running.execute("x = 41")))["status"] == "ok"
+            for number in range(first, first + KILLS):
+                pair = [asyncio.ensure_future(starts.start(f"{name}{number}", 0.5)) for name in ("a", "b")]
+                await asyncio.sleep(0.02 * (number % 25))  # the kills fall on different moments of the starts
+                daemon.kill()
+                endless = running.execute(ENDLESS_CELL, stop_on_error=False)
+                while (await running.get_iopub_msg(timeout=WAIT))["msg_type"] != "stream":
+                    pass
+                await starts.interrupt("running")
+                assert (await reply_to(running, endless))["ename"] == "KeyboardInterrupt"
+                await asyncio.gather(*pair)
+                for name in ("a", "b"):
+                    await starts.end(f"{name}{number}")
+                await asyncio.to_thread(daemon.start)
+            assert (await reply_to(running, running.execute("assert x == 41")))["status"] == "ok"
+        await starts.end("running")
         await asyncio.to_thread(wait_until, lambda: sum(clients(daemon)) == 0, WAIT)
         assert all(not node["bookings"] for node in daemon.nodes().values()), "a new daemon knows no booking"
