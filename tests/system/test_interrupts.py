@@ -1,4 +1,4 @@
-"""Tests of interrupts while a cell waits for the device: they work at once, and the kernel is usable afterwards."""
+"""Tests of interrupts while a cell waits for the device: the cell ends, and the kernel is usable afterwards."""
 
 from __future__ import annotations
 
