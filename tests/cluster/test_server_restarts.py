@@ -16,6 +16,8 @@ from jupyter_gpushare.cluster.node import kernel_folder
 from ..support.polling import wait_until
 from .conftest import WAIT, JupyterServer
 
+NOTEBOOKS = 3
+
 
 def value(runtime: Path, kernel: str, expression: str) -> Any:
     """Return the value of an expression, by the connection file that the server has written."""
@@ -35,30 +37,36 @@ def value(runtime: Path, kernel: str, expression: str) -> Any:
         client.stop_channels()
 
 
-def test_the_next_server_has_the_notebook_with_its_kernel(
+def test_the_next_server_has_the_notebooks_with_their_kernels(
     start_server: Callable[[], JupyterServer], tmp_path: Path
 ) -> None:
-    session = {"path": "sub/n.ipynb", "name": "n.ipynb", "type": "notebook", "kernel": {"name": "remote"}}
     (tmp_path / "work" / "sub").mkdir(parents=True)
     first = start_server()
-    kernel = first.request("POST", "sessions", session)["kernel"]["id"]
-    assert value(tmp_path / "runtime", kernel, "globals().setdefault('x', 41)") == "41"
-    shared = {"kernel": kernel, "client": kernel, "node": "localhost"}
-    assert first.request("GET", f"gpushare/api/kernels/{kernel}") == shared
+    kernels = {}
+    for number in range(NOTEBOOKS):
+        path, name = f"sub/{number}.ipynb", f"{number}.ipynb"
+        session = {"path": path, "name": name, "type": "notebook", "kernel": {"name": "remote"}}
+        kernel = kernels[path] = first.request("POST", "sessions", session)["kernel"]["id"]
+        assert value(tmp_path / "runtime", kernel, f"globals().setdefault('x', {number})") == str(number)
+        shared = {"kernel": kernel, "client": kernel, "node": "localhost"}
+        assert first.request("GET", f"gpushare/api/kernels/{kernel}") == shared
     first.kill()
-    (record,) = kernel_records.without_server()
-    assert record.kernel == kernel
+    assert {record.kernel for record in kernel_records.without_server()} == set(kernels.values())
 
     second = start_server()
-    (found,) = wait_until(lambda: second.request("GET", "sessions"), WAIT)
-    assert (found["path"], found["kernel"]["id"], found["kernel"]["name"]) == ("sub/n.ipynb", kernel, "remote")
-    assert value(tmp_path / "runtime", kernel, "x + 1") == "42"
-    (folder,) = kernel_folder.all_kernels()
-    pids = list(folder.processes())
+    found = wait_until(lambda: len(have := second.request("GET", "sessions")) == NOTEBOOKS and have, WAIT)
+    assert {one["path"]: (one["kernel"]["id"], one["kernel"]["name"]) for one in found} == {
+        path: (kernel, "remote") for path, kernel in kernels.items()
+    }
+    for number, kernel in enumerate(kernels.values()):
+        assert value(tmp_path / "runtime", kernel, "x + 1") == str(number + 1)
+    pids = [pid for folder in kernel_folder.all_kernels() for pid in folder.processes()]
+    assert len(pids) == 2 * NOTEBOOKS
     second.process.terminate()
     second.process.wait(WAIT)
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
-    assert kernel_folder.all_kernels() == [] and kernel_records.load(kernel) is None
+    assert kernel_folder.all_kernels() == []
+    assert not any(kernel_records.load(kernel) for kernel in kernels.values())
 
 
 def test_a_kernel_that_has_ended_without_a_server_is_forgotten(
