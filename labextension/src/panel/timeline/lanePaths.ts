@@ -51,42 +51,76 @@ export function blockRanges(
   end: number
 ): IBlock[] {
   const width = (end - begin) / COLUMNS;
+  const columnOf = (at: number) =>
+    Math.min(Math.floor((at - begin) / width), COLUMNS);
   const result: IBlock[] = [];
   let first = 0;
-  for (let column = 0; column < COLUMNS; column++) {
+  let next: number;
+  for (let column = 0; column < COLUMNS; column = next) {
+    next = column + 1;
     const left = begin + column * width;
     const right = left + width;
-    const spent: Partial<Record<LaneState, number>> = {};
-    while (first < periods.length && (periods[first].to ?? right) <= left) {
+    while (first < periods.length && endOf(periods[first]) <= left) {
       first++;
     }
-    for (let i = first; i < periods.length && periods[i].from < right; i++) {
-      const { state, from, to } = periods[i];
-      const seconds = Math.min(to ?? right, right) - Math.max(from, left);
-      spent[state] = (spent[state] ?? 0) + seconds;
+    if (first === periods.length) {
+      break;
     }
-    const last = result[result.length - 1];
-    const state = dominant(spent);
-    if (state && last?.state === state && last.to === column) {
-      last.to++;
-    } else if (state) {
-      result.push({ state, from: column, to: column + 1 });
+    const { state, from } = periods[first];
+    const to = endOf(periods[first]);
+    if (from >= right) {
+      next = Math.max(columnOf(from), next);
+    } else if (from <= left && to >= right) {
+      next = Math.max(columnOf(to), next);
+      append(result, state, column, next);
+    } else {
+      append(result, longest(periods, first, left, right), column, next);
     }
   }
   return result;
 }
 
-function dominant(
-  spent: Readonly<Partial<Record<LaneState, number>>>
-): LaneState | undefined {
-  const [longest] = LANE_STATES.filter(state => state in spent).sort(
-    (a, b) => rank(b) - rank(a)
-  );
-  return longest;
+function endOf({ to }: IPeriod): number {
+  return to ?? Infinity;
+}
 
-  function rank(state: LaneState): number {
-    return state === 'idle' ? -1 : spent[state]!;
+function append(
+  ranges: IBlock[],
+  state: LaneState | undefined,
+  from: number,
+  to: number
+): void {
+  const last = ranges[ranges.length - 1];
+  if (state && last?.state === state && last.to === from) {
+    last.to = to;
+  } else if (state) {
+    ranges.push({ state, from, to });
   }
+}
+
+/** Return the state of a column from the period at index `first` on. */
+function longest(
+  periods: ReadonlyArray<IPeriod>,
+  first: number,
+  left: number,
+  right: number
+): LaneState | undefined {
+  const seconds: Partial<Record<LaneState, number>> = {};
+  for (let i = first; i < periods.length && periods[i].from < right; i++) {
+    const { state, from } = periods[i];
+    const spent = Math.min(endOf(periods[i]), right) - Math.max(from, left);
+    seconds[state] = (seconds[state] ?? 0) + spent;
+  }
+  let result: LaneState | undefined;
+  let most = -Infinity;
+  for (const state of LANE_STATES) {
+    const rank = state === 'idle' ? -1 : (seconds[state] ?? -Infinity);
+    if (state in seconds && rank > most) {
+      result = state;
+      most = rank;
+    }
+  }
+  return result;
 }
 
 /** Return SVG path data of each state, with one path for all ranges. */

@@ -88,6 +88,15 @@ describe('the drawing of a lane', () => {
     ]);
   });
 
+  it('leaves the columns of a time without a state empty', () => {
+    expect(
+      drawn([100.5, 'running'], [300.25, 'gone'], [410.75, 'waiting'])
+    ).toEqual([
+      ['running', 0, 201],
+      ['waiting', 310, 600]
+    ]);
+  });
+
   it('shows a single short turn with the width of one column', () => {
     expect(drawn([100, 'idle'], [150, 'running'], [150.01, 'idle'])).toEqual([
       ['idle', 0, 50],
