@@ -25,8 +25,8 @@ import {
 /** Interval of updates, because the visible times have whole seconds. */
 const TICK_MS = 1000;
 /**
- * Minimum between two updates by snapshots, because turns may be a few
- * milliseconds long.
+ * Minimum between two updates by snapshots or histories, because turns may be a
+ * few milliseconds long.
  */
 const MIN_UPDATE_INTERVAL_MS = 250;
 
@@ -42,8 +42,8 @@ export class PanelModel extends Disposable {
     const { sharing, history, settings, visibility } = _options;
     this._labels = new ClientLabels();
     this.timeline = new TimelineModel(history, settings);
-    sharing.changed.connect(this._onSharing, this);
-    history.changed.connect(this._refresh, this);
+    sharing.changed.connect(this._onChange, this);
+    history.changed.connect(this._onChange, this);
     settings.changed.connect(this._onSettings, this);
     visibility.changed.connect(this._activate, this);
   }
@@ -88,7 +88,7 @@ export class PanelModel extends Disposable {
     }
   }
 
-  private _onSharing(): void {
+  private _onChange(): void {
     void this._throttler.invoke();
   }
 
