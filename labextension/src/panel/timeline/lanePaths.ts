@@ -114,8 +114,12 @@ function longest(
   let result: LaneState | undefined;
   let most = -Infinity;
   for (const state of LANE_STATES) {
-    const rank = state === 'idle' ? -1 : (seconds[state] ?? -Infinity);
-    if (state in seconds && rank > most) {
+    const spent = seconds[state];
+    if (spent === undefined) {
+      continue;
+    }
+    const rank = state === 'idle' ? -1 : spent;
+    if (rank > most) {
       result = state;
       most = rank;
     }
