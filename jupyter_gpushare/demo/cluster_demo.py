@@ -80,7 +80,8 @@ class _Demo:
 
     def __init__(self, cluster: SlurmCluster) -> None:
         self._cluster = cluster
-        addresses = dict.fromkeys(NODES, "127.0.0.1")
+        # Each node has an address of its own, because the kernels of a node have different ports only.
+        addresses = {node: f"127.0.0.{number}" for number, node in enumerate(NODES, 1)}
         self._config = Config(
             {"GpuShareCluster": {"engine": cluster.engine, "nodes": list(NODES), "addresses": addresses}}
         )

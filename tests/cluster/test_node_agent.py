@@ -289,6 +289,16 @@ def test_kernels_have_different_ports_of_the_range(node: Node) -> None:
     assert len(set(ports)) == 15 and all(first <= port <= first + 40 for port in ports)
 
 
+@pytest.mark.parametrize("is_ranged", [False, True])
+def test_kernels_that_start_at_the_same_time_have_different_ports(node: Node, is_ranged: bool) -> None:
+    """A kernel that starts has not bound its ports, so they are still free for a probe."""
+    first = free_port()
+    options = {"port_range": (first, first + 59)} if is_ranged else {}
+    starts = [node.connection.request(start_request(f"k{number}", **options)) for number in range(8)]
+    ports = [port for start in starts for port in start.result(WAIT)["ports"].values()]
+    assert len(set(ports)) == len(ports) == 40
+
+
 def test_a_port_that_another_program_has_is_replaced(node: Node) -> None:
     """A kernel that starts anew asks for its ports so far."""
     request = start_request()

@@ -43,7 +43,7 @@ def slurm() -> Iterator[SlurmCluster]:
 @pytest.fixture
 def start(start_notebook: Start, slurm: SlurmCluster) -> Start:
     def start_on(node: str, **settings: object) -> RemoteNotebook:
-        addresses = dict.fromkeys([*NODES, node], "127.0.0.1")
+        addresses = {name: f"127.0.0.{number}" for number, name in enumerate([*NODES, node], 1)}
         return start_notebook(node, engine=slurm.engine, nodes=list(NODES), addresses=addresses, **settings)
 
     return start_on

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ...wire import address
-from ..channel.messages import Ended, NodeError, Started
+from ..channel.messages import PORT_NAMES, Ended, NodeError, Started
 from .keeper import start_ticks
 
 _STATE = {"pid", "pid_ticks", "keeper", "keeper_ticks", "ports", "client"}
@@ -93,6 +93,11 @@ class KernelFolder:
     def started(self) -> Started:
         state = self.state()
         return Started(kernel=self.kernel, pid=state["pid"], ports=state["ports"])
+
+    def ports(self) -> set[int]:
+        """Return the ports in the connection file; none without a whole file."""
+        found = self._read("connection.json", set(PORT_NAMES)) or {}
+        return {found[name] for name in PORT_NAMES if name in found}
 
     def ended(self) -> Ended | None:
         """Return the end of the kernel, or None for a kernel that runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import importlib.metadata
 import itertools
 import json
@@ -15,7 +16,7 @@ import socket
 import string
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 import msgspec
@@ -47,8 +48,8 @@ def _start_locked(request: Start, folder: KernelFolder, lock: int) -> Started:
         if not os.path.isdir(working_directory):
             raise NodeError(f"the node has no folder {working_directory}", "missing_folder")
         _check_encryption(request)
-        connection = _with_ports(request.connection, request.port_range)
         folder.create()
+        connection = _reserve_ports(folder, request.connection, request.port_range)
         broken_start.record(lock, identity.client, request.start)
         kernel_moves.prepare(folder, request.move)
         registration = _register(request, identity)
@@ -64,8 +65,6 @@ def _start_locked(request: Start, folder: KernelFolder, lock: int) -> Started:
             restart_reason=request.restart_reason,
             **registration._asdict(),
         )
-        folder.connection_file.touch(mode=0o600)
-        folder.connection_file.write_text(json.dumps(connection.fields()))
         ports = {name: getattr(connection, name) for name in PORT_NAMES}
         pid = _start_keeper(request, folder, env, working_directory, ports, lock)
     except BaseException:
@@ -137,40 +136,58 @@ def _arguments(request: Start, folder: KernelFolder) -> list[str]:
 _PYTHON_NAMES = ("python", f"python{sys.version_info.major}", "python{}.{}".format(*sys.version_info[:2]))
 
 
-def _with_ports(connection: Connection, port_range: tuple[int, int]) -> Connection:
+def _reserve_ports(folder: KernelFolder, connection: Connection, port_range: tuple[int, int]) -> Connection:
+    """Write the connection file with a free port in place of each port that is 0 or taken. Raise NodeError.
+
+    The file reserves the ports, because a kernel that starts at the same time has not bound its ports so far. A kernel
+    that starts anew keeps its ports, so that pages remain connected.
+    """
+    lock = os.open(folder.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        connection = _with_ports(connection, port_range, _reserved_ports(folder))
+        folder.connection_file.touch(mode=0o600)
+        folder.connection_file.write_text(json.dumps(connection.fields()))
+    finally:
+        os.close(lock)
+    return connection
+
+
+def _reserved_ports(folder: KernelFolder) -> set[int]:
+    """Return the ports of the user's other kernels, which run or start."""
+    reserved: set[int] = set()
+    for other in all_kernels():
+        if other.kernel != folder.kernel and not (other.exists() and other.ended()):
+            reserved |= other.ports()
+    return reserved
+
+
+def _with_ports(connection: Connection, port_range: tuple[int, int], used: set[int]) -> Connection:
     """Return the connection with a free port in place of each port that is 0 or taken. Raise NodeError.
 
-    The ports of a range come in random order, because a kernel that starts at the same time may not have bound its
-    ports so far. A kernel that starts anew keeps its ports, so that pages remain connected.
+    The ports of a range come in random order, because kernels of other users may start at the same time.
     """
-    used: set[int] = set()
-    for other in all_kernels():
-        with contextlib.suppress(NodeError):
-            if other.ended() is None:
-                used |= set(other.started().ports.values())
     first, last = port_range
-    order = random.sample(range(first, last + 1), last + 1 - first)
-    free = (port for port in order if port not in used) if last else itertools.repeat(0)
+    order: Iterable[int] = random.sample(range(first, last + 1), last + 1 - first) if last else itertools.repeat(0)
+    free = iter(order)
     ports = {name: getattr(connection, name) for name in PORT_NAMES}
     with contextlib.ExitStack() as sockets:
-        kept = {
-            name: port
-            for name, port in ports.items()
-            if port and port not in used and _bind(connection.ip, [port], sockets)
-        }
-        used |= set(kept.values())  # which `free` leaves out from now on
+        kept = {name: port for name, port in ports.items() if port and _bind(connection.ip, [port], used, sockets)}
+        used = used | set(kept.values())
         others = [name for name in PORT_NAMES if name not in kept]
-        found = sorted(_bind(connection.ip, free, sockets) for _ in others)
+        found = sorted(_bind(connection.ip, free, used, sockets) for _ in others)
     if not all(found):
         raise NodeError(f"the node has no free port among {first} to {last}", "no_port")
     return msgspec.structs.replace(connection, **kept, **dict(zip(others, found, strict=True)))
 
 
-def _bind(ip: str, ports: Iterable[int], sockets: contextlib.ExitStack) -> int:
-    """Return the first of the ports that is free, which a socket in `sockets` keeps so far; 0: none is free."""
+def _bind(ip: str, ports: Iterable[int], used: Set[int], sockets: contextlib.ExitStack) -> int:
+    """Return the first of the ports that is free and not used, which a socket in `sockets` keeps so far; 0: none is."""
     for port in ports:
         probe = sockets.enter_context(socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET))
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a kernel that has ended may linger
+        if port:  # Linux would choose among half of the ports otherwise
+            # Connections of a kernel that has ended may linger.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((ip, port))
         except OSError as error:
@@ -179,7 +196,9 @@ def _bind(ip: str, ports: Iterable[int], sockets: contextlib.ExitStack) -> int:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise NodeError(f"the node cannot use the address {ip}: {error.strerror}", "bad_address") from None
             continue
-        return int(probe.getsockname()[1])
+        bound = int(probe.getsockname()[1])
+        if bound not in used:
+            return bound
     return 0
 
 
