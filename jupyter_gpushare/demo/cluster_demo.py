@@ -80,7 +80,7 @@ class _Demo:
 
     def __init__(self, cluster: SlurmCluster) -> None:
         self._cluster = cluster
-        # Each node has an address of its own, because the kernels of a node have different ports only.
+        # Each node has an address of its own.
         addresses = {node: f"127.0.0.{number}" for number, node in enumerate(NODES, 1)}
         self._config = Config(
             {"GpuShareCluster": {"engine": cluster.engine, "nodes": list(NODES), "addresses": addresses}}

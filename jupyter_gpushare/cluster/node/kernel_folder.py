@@ -5,6 +5,7 @@
 | `connection.json` | connection file of the kernel |
 | `state` | process ids with their start times, ports, client and start, as the keeper has written them |
 | `exit` | exit status, and the keeper's reason if the keeper has ended the kernel |
+| `ports` | ports of the kernel, from before its start on |
 | `output` | text that the kernel has printed |
 | `adoption` | locked while a server waits for the kernel |
 
@@ -18,13 +19,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ...wire import address
-from ..channel.messages import PORT_NAMES, Ended, NodeError, Started
+from ..channel.messages import Ended, NodeError, Started
 from .keeper import start_ticks
 
 _STATE = {"pid", "pid_ticks", "keeper", "keeper_ticks", "ports", "client"}
@@ -94,10 +95,13 @@ class KernelFolder:
         state = self.state()
         return Started(kernel=self.kernel, pid=state["pid"], ports=state["ports"])
 
-    def ports(self) -> set[int]:
-        """Return the ports in the connection file; none without a whole file."""
-        found = self._read("connection.json", set(PORT_NAMES)) or {}
-        return {found[name] for name in PORT_NAMES if name in found}
+    def reserve_ports(self, ports: Sequence[int]) -> None:
+        (self.path / "ports").write_text(" ".join(map(str, ports)))
+
+    def reserved_ports(self) -> set[int]:
+        with suppress(OSError, ValueError):
+            return set(map(int, (self.path / "ports").read_text().split()))
+        return set()
 
     def ended(self) -> Ended | None:
         """Return the end of the kernel, or None for a kernel that runs."""

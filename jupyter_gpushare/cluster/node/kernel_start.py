@@ -65,6 +65,8 @@ def _start_locked(request: Start, folder: KernelFolder, lock: int) -> Started:
             restart_reason=request.restart_reason,
             **registration._asdict(),
         )
+        folder.connection_file.touch(mode=0o600)
+        folder.connection_file.write_text(json.dumps(connection.fields()))
         ports = {name: getattr(connection, name) for name in PORT_NAMES}
         pid = _start_keeper(request, folder, env, working_directory, ports, lock)
     except BaseException:
@@ -137,17 +139,16 @@ _PYTHON_NAMES = ("python", f"python{sys.version_info.major}", "python{}.{}".form
 
 
 def _reserve_ports(folder: KernelFolder, connection: Connection, port_range: tuple[int, int]) -> Connection:
-    """Write the connection file with a free port in place of each port that is 0 or taken. Raise NodeError.
+    """Return the connection as `_with_ports` does, and reserve its ports. Raise NodeError.
 
-    The file reserves the ports, because a kernel that starts at the same time has not bound its ports so far. A kernel
-    that starts anew keeps its ports, so that pages remain connected.
+    A kernel that starts at the same time has not bound its ports so far. A kernel that starts anew keeps its ports, so
+    that pages remain connected.
     """
     lock = os.open(folder.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         connection = _with_ports(connection, port_range, _reserved_ports(folder))
-        folder.connection_file.touch(mode=0o600)
-        folder.connection_file.write_text(json.dumps(connection.fields()))
+        folder.reserve_ports([getattr(connection, name) for name in PORT_NAMES])
     finally:
         os.close(lock)
     return connection
@@ -158,7 +159,7 @@ def _reserved_ports(folder: KernelFolder) -> set[int]:
     reserved: set[int] = set()
     for other in all_kernels():
         if other.kernel != folder.kernel and not (other.exists() and other.ended()):
-            reserved |= other.ports()
+            reserved |= other.reserved_ports()
     return reserved
 
 
