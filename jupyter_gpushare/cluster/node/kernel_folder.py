@@ -26,7 +26,7 @@ from typing import Any
 
 from ...wire import address
 from ..channel.messages import Ended, NodeError, Started
-from .keeper import start_ticks
+from .keeper import start_ticks, write_file
 
 _STATE = {"pid", "pid_ticks", "keeper", "keeper_ticks", "ports", "client"}
 _EXIT = {"status", "reason"}
@@ -96,12 +96,11 @@ class KernelFolder:
         return Started(kernel=self.kernel, pid=state["pid"], ports=state["ports"])
 
     def reserve_ports(self, ports: Sequence[int]) -> None:
-        (self.path / "ports").write_text(" ".join(map(str, ports)))
+        write_file(str(self.path / "ports"), {"ports": list(ports)})
 
     def reserved_ports(self) -> set[int]:
-        with suppress(OSError, ValueError):
-            return set(map(int, (self.path / "ports").read_text().split()))
-        return set()
+        found = self._read("ports", {"ports"})
+        return set(found["ports"]) if found else set()
 
     def ended(self) -> Ended | None:
         """Return the end of the kernel, or None for a kernel that runs."""
