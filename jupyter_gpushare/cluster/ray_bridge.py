@@ -21,8 +21,11 @@ from typing import Any, NoReturn
 # A package of jsonschema, which Ray imports and Jupyter completes, compiles a grammar of URIs for a second.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
-import ray  # noqa: E402
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
+try:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError as error:
+    sys.exit(f"the engine ray cannot import Ray: {error}; pip install 'jupyter-gpushare[ray]'")
 
 _CHUNK_BYTES = 1 << 16
 _CLUSTER_SECONDS = 20.0  # to reach the cluster; Ray itself tries for minutes

@@ -46,6 +46,18 @@ def test_an_engines_own_error_is_in_the_sentence(command: list[str], sentence: s
         NodeConnection("n1", command).request(Running()).result(WAIT)
 
 
+def test_the_engine_ray_without_ray_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test hides an installed Ray."""
+    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError(\"No module named 'ray'\")")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(NodeError) as failure:
+        NodeConnection("n1", GpuShareCluster(engine="ray").command("n1")).request(Running()).result(WAIT)
+    assert str(failure.value) == (
+        "the node agent on n1 has ended: the engine ray cannot import Ray: No module named 'ray'; "
+        "pip install 'jupyter-gpushare[ray]'"
+    )
+
+
 def test_the_engines_command_may_withdraw_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminated `srun` withdraws its job, which a killed one leaves behind."""
     withdrawn = tmp_path / "withdrawn"
