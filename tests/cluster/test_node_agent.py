@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -369,3 +370,12 @@ def test_the_agent_refuses_a_program_that_is_no_jupyter_server(state: Path) -> N
     done = subprocess.run(command, input=b"status\n", capture_output=True, timeout=WAIT, check=False)
     assert done.returncode == 2
     assert b"Jupyter servers start this command" in done.stderr
+
+
+@pytest.mark.parametrize("redirection", ["< /dev/null", "< /etc/hosts", "<&-"])
+def test_the_agent_refuses_an_input_for_which_it_cannot_wait(state: Path, redirection: str) -> None:
+    command = f"{shlex.join(GpuShareCluster().command('localhost'))} {redirection}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=WAIT, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    sentence = "the standard input is neither a pipe nor a socket; Jupyter servers start this command"
+    assert done.stderr == f"jupyter gpushare agent: {sentence}\n"

@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import os
 import signal
+import stat
 import sys
 import traceback
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -229,7 +230,10 @@ async def _ask_coordinator(message: dict[str, Any]) -> Any:
 
 
 async def serve() -> int:
-    """Serve the standard streams until the end of the input. Return the exit status."""
+    """Serve the standard streams until the end of the input. Return the exit status.
+
+    The standard input has to be a pipe, a socket or a terminal.
+    """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
@@ -250,11 +254,23 @@ async def serve() -> int:
             else:
                 send(b"")
     except ChannelError as error:
-        print(f"jupyter gpushare agent: {error}; Jupyter servers start this command", file=sys.stderr)
-        return 2
+        return _refuse(str(error))
     finally:
         await agent.close()
     return 0
+
+
+def _is_stream(file: TextIO | None) -> bool:
+    """Return whether an event loop can wait for the file, which is None for a descriptor that is closed."""
+    if file is None:
+        return False
+    mode = os.fstat(file.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or file.isatty()
+
+
+def _refuse(reason: str) -> int:
+    print(f"jupyter gpushare agent: {reason}; Jupyter servers start this command", file=sys.stderr)
+    return 2
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
@@ -288,6 +304,8 @@ def main(args: argparse.Namespace) -> int:
     """
     with contextlib.suppress(OSError):
         os.chdir(Path.home())
+    if not _is_stream(sys.stdin):
+        return _refuse("the standard input is neither a pipe nor a socket")
     try:
         return asyncio.run(serve())
     except (BrokenPipeError, KeyboardInterrupt):
