@@ -19,6 +19,7 @@ COMMANDS = (
     *("status", "usage", "config", "quota", "hold", "release", "evict", "move", "suspend", "resume", "device"),
     "doctor",
 )
+_NODE_WORDS = {"doctor": ["--as-node"]}  # of the command on the node, in addition
 
 
 def take_node(words: list[str]) -> str | None:
@@ -56,6 +57,7 @@ def run_on_nodes(node: str, words: Sequence[str]) -> int:
     except (TraitError, ValueError) as error:
         print(f"jupyter gpushare {words[0]}: {error}", file=sys.stderr)
         return 2
+    words = [*words, *_NODE_WORDS.get(words[0], ())]
     if node != ALL_NODES:
         return _run(settings.command(node, words), words[0])
     with ThreadPoolExecutor(len(nodes)) as threads:

@@ -91,7 +91,8 @@ def test_the_doctor_examines_the_daemon(start_daemon: Callable[..., Daemon], tmp
     daemon.kill()
     ((level, message),) = findings()
     assert level == "warning"
-    assert f"no cluster daemon answers at {daemon.socket}, so each server chooses nodes by itself" in message
+    problem = f"no cluster daemon answers at {daemon.socket}, so each server chooses nodes by itself"
+    assert message == f"{problem}: Connection refused"
 
 
 async def test_a_request_that_fails_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:

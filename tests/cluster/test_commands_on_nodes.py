@@ -54,6 +54,19 @@ def test_commands_run_on_the_node_or_on_all_nodes(configuration: Path) -> None:
     assert done.returncode == 2 and "nobody" in done.stderr
 
 
+def test_the_doctor_of_a_node_leaves_out_the_host_of_jupyter(configuration: Path) -> None:
+    """A home directory that the hosts share has the settings of the Jupyter server on a node as well."""
+    file = configuration / "config" / "jupyter_server_config.json"
+    settings = json.loads(file.read_text())
+    settings["GpuShareCluster"]["daemon"] = str(configuration / "daemon.sock")
+    file.write_text(json.dumps(settings))
+
+    def subjects(*words: str) -> set[str]:
+        return {one["subject"] for one in json.loads(run_command("doctor", "--json", "--simulate", *words).stdout)}
+
+    assert subjects() - subjects("--node", "gpu1") == {"cluster daemon", "provisioner", "kernels"}
+
+
 @pytest.mark.parametrize(
     ("words", "status", "complaint"),
     [

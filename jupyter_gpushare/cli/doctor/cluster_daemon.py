@@ -30,7 +30,8 @@ def daemon() -> Iterator[Finding]:
         with Client(settings.daemon, _ANSWER_SECONDS) as client:
             state = msgspec.convert(client.request(ClusterStatus()), ClusterState)
     except Unreachable as error:
-        message = f"no cluster daemon answers at {settings.daemon}, so each server chooses nodes by itself: {error}"
+        reason = getattr(error.__cause__, "strerror", None) or error
+        message = f"no cluster daemon answers at {settings.daemon}, so each server chooses nodes by itself: {reason}"
         yield Finding("warning", _SUBJECT, message, "jupyter gpushare cluster (docs/how-to/cluster-daemon.md)")
         return
     except (CoordinatorError, msgspec.ValidationError) as error:

@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--socket", default="", help="the coordinator's socket")
     parser.add_argument(
+        "--as-node",
+        action="store_true",
+        help="leave out the checks of Jupyter's host, which a node does not need (--node adds this option)",
+    )
+    parser.add_argument(
         "--pid", type=int, metavar="N", help="show the gate, limits and memory of this process instead of the checks"
     )
 
@@ -88,12 +93,11 @@ def _checks(
         lambda: clients.bypassing_libraries(status) if status else iter(()),
         lambda: other_coordinators.coordinators(socket),
         lambda: other_coordinators.lock_holders(status) if status else iter(()),
-        cluster_daemon.daemon,
         _locks,
         _host_memory,
         lambda: clients.unbacked_memory(status) if status else iter(()),
         lambda: clients.foreign_programs(status, simulate or is_simulated),
-        _jupyter,
+        *(() if args.as_node else (cluster_daemon.daemon, _jupyter)),
     ]
 
 
