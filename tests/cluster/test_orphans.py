@@ -42,6 +42,7 @@ def test_the_end_of_an_orphan_is_in_the_usage_and_in_the_audit_log(node: Node, s
     os.close(adoption)
     wait_until(lambda: not keeper.start_ticks(pid), WAIT)
     assert node.request(Wait(kernel="k1"))["reason"] == "orphan"
+    assert folder.path.is_dir() and not folder.connection_file.exists(), "the connection file has keys"
     node.request(Forget(kernel="k1"))
     (log,) = state.glob("gpushare/*/audit.log")
     evict, orphan = map(json.loads, log.read_text().splitlines())

@@ -181,6 +181,8 @@ def main() -> int:
     # Another kernel of this id may get a new folder at the same path.
     folder = f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}"
     reason = keep(kernel, folder, specification["orphan_timeout"], specification["before_end"])
+    with contextlib.suppress(OSError):
+        os.unlink(f"{folder}/connection.json")  # has keys, and the folder waits for the server
     with contextlib.suppress(FileNotFoundError):
         write_file(f"{folder}/exit", {"status": kernel.returncode, "reason": reason})
     return 0
