@@ -28,7 +28,15 @@ from ..cluster.settings import GpuShareCluster
 from . import demo_report
 from .notebooks import DemoNotebook, demo_notebooks
 from .phase_recorder import PhaseRecorder
-from .runner import MEMORY_FRACTION, SIMULATED_MEMORY, build_result, print_summary, run_cells, running_kernel
+from .runner import (
+    MEMORY_FRACTION,
+    SIMULATED_MEMORY,
+    build_result,
+    print_failures,
+    print_summary,
+    run_cells,
+    running_kernel,
+)
 from .slurm_cluster import NODES, SlurmCluster, missing_programs
 
 _KERNEL = "python3-gpushare-cluster"
@@ -94,7 +102,11 @@ class _Demo:
         print(f"{len(scripts)} notebooks on {len(NODES)} nodes of Slurm, each with a simulated device.", flush=True)
         async with contextlib.AsyncExitStack() as running:
             began = time.monotonic()
-            nodes = await asyncio.gather(*(self._start(running, script, clients[script]) for script in scripts))
+            starts = [self._start(running, script, clients[script]) for script in scripts]
+            started = await asyncio.gather(*starts, return_exceptions=True)
+            if print_failures(scripts, started):
+                return 1
+            nodes = [str(node) for node in started]
             by_node: dict[str, list[DemoNotebook]] = defaultdict(list)
             for script, node in zip(scripts, nodes, strict=True):
                 by_node[node].append(script)
@@ -109,14 +121,17 @@ class _Demo:
                 for script, node in zip(scripts, nodes, strict=True)
             ]
             try:
-                outcomes = await asyncio.gather(*work)
+                outcomes = await asyncio.gather(*work, return_exceptions=True)
+                if print_failures(scripts, outcomes):
+                    return 1
                 await tasks.pop()
             finally:
                 for task in tasks:
                     task.cancel()
         for node in by_node:
             await self._ask(node, "stop")
-        return self._report(by_node, dict(zip(scripts, outcomes, strict=True)), output)
+        results = [outcome for outcome in outcomes if isinstance(outcome, dict)]
+        return self._report(by_node, dict(zip(scripts, results, strict=True)), output)
 
     def _scripts(self) -> list[DemoNotebook]:
         """Return two notebooks for each node."""

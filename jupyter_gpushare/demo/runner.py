@@ -9,12 +9,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 
 from .. import units
 from ..wire import messages, program
@@ -26,6 +26,7 @@ from .phase_recorder import PhaseRecorder, overlap_seconds
 SIMULATED_MEMORY = 512 << 20
 REAL_MEMORY = 4 << 30  # shared part of a real card, so that the card itself is never oversubscribed
 MEMORY_FRACTION = 0.62  # of the device's memory, so that each notebook fits and no two do
+_ALIVE_SECONDS = 1.0  # between two checks of a kernel that runs no cell
 
 
 async def run(device: str, output: str, quantum: float | None) -> int:
@@ -73,12 +74,7 @@ async def _run_notebooks(
     results = await asyncio.gather(*(_execute(script, recorder) for script in todo), return_exceptions=True)
     end = time.monotonic() - recorder.began
     following.cancel()
-    failed = False
-    for script, outcome in zip(todo, results, strict=True):
-        if isinstance(outcome, BaseException):
-            failed = True
-            print(f"{script.name} failed: {outcome}", file=sys.stderr)
-    if failed:
+    if print_failures(todo, results):
         return 1
     result = build_result(recorder, todo, [outcome for outcome in results if isinstance(outcome, dict)])
     demo_report.write(output, result, recorder, end)
@@ -86,6 +82,16 @@ async def _run_notebooks(
     print_summary(result)
     print(f"Report: {output / 'report.html'}")
     return 0 if result["overlap_seconds"] == 0 and result["wrong_results"] == 0 else 1
+
+
+def print_failures(scripts: Sequence[DemoNotebook], results: Sequence[object]) -> bool:
+    """Print a sentence for each notebook whose result is an exception. Return whether there is one."""
+    failures = [
+        (one.name, result) for one, result in zip(scripts, results, strict=True) if isinstance(result, BaseException)
+    ]
+    for name, failure in failures:
+        print(f"{name} failed: {failure}", file=sys.stderr)
+    return bool(failures)
 
 
 async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, Any]:
@@ -124,7 +130,7 @@ async def run_cells(script: DemoNotebook, client: NotebookClient, recorder: Phas
         began = time.monotonic()
         try:
             await client.async_execute_cell(cell, number)
-        except CellExecutionError as error:
+        except (CellExecutionError, DeadKernelError) as error:
             recorder.have_all_allocated.set()
             raise RuntimeError(f"cell {number + 1}: {error}") from error
         took = time.monotonic() - began
@@ -132,7 +138,7 @@ async def run_cells(script: DemoNotebook, client: NotebookClient, recorder: Phas
         done = f"cell {number + 1} of {len(notebook.cells)} done in {units.format_duration(took)}"
         print(f"{at:6.1f} s  {script.name:<14} {done}", flush=True)
         if number == 0:
-            await recorder.have_all_allocated.wait()
+            await _wait_for_all_setups(client, recorder)
         elif number + 1 < len(notebook.cells):
             await asyncio.sleep(script.think)
     printed = "".join(output.get("text", "") for output in notebook.cells[-1].outputs)
@@ -141,6 +147,16 @@ async def run_cells(script: DemoNotebook, client: NotebookClient, recorder: Phas
         raise RuntimeError(f"the last cell has printed no REPORT line: {printed[-300:]!r}")
     reported: dict[str, Any] = json.loads(line.removeprefix("REPORT "))
     return reported
+
+
+async def _wait_for_all_setups(client: NotebookClient, recorder: PhaseRecorder) -> None:
+    """Wait until all notebooks have allocated their memory. Raise RuntimeError if the kernel ends meanwhile."""
+    manager: Any = client.km
+    waiting = asyncio.ensure_future(recorder.have_all_allocated.wait())
+    while not (await asyncio.wait([waiting], timeout=_ALIVE_SECONDS))[0]:
+        if not await manager.is_alive():
+            recorder.have_all_allocated.set()
+            raise RuntimeError("cell 2: Kernel died")
 
 
 def build_result(recorder: PhaseRecorder, todo: list[DemoNotebook], outcomes: list[dict[str, Any]]) -> dict[str, Any]:

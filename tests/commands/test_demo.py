@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -79,12 +80,36 @@ def test_a_signal_ends_the_demo_with_its_processes_and_its_folder(
         assert os.listdir(folder) == []
 
 
-def processes_with(folder: str) -> set[int]:
-    """Return the processes whose environment has the folder."""
+def test_the_demo_reports_dead_kernels_in_one_sentence_each(own_host: Path, tmp_path: Path) -> None:
+    names = ("train.ipynb", "explore.ipynb", "infer.ipynb")
+    argv = [sys.executable, "-m", "jupyter_gpushare", "demo", "--output", str(tmp_path)]
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
+        environment = {**os.environ, "TMPDIR": folder}
+        with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+            assert demo.stdout
+            setups = (line for line in demo.stdout if "cell 1 of" in line)
+            assert len(list(itertools.islice(setups, len(names)))) == len(names)
+            kernels = [processes_with(folder, f"JPY_SESSION_NAME={name}") for name in names]
+            assert all(kernels)
+            for pid in set[int]().union(*kernels):
+                os.kill(pid, signal.SIGKILL)
+            try:
+                _, errors = demo.communicate(timeout=60)
+            finally:
+                demo.kill()
+    assert demo.returncode == 1
+    failures = [line for line in errors.splitlines() if " failed: " in line]
+    assert failures == [f"{name} failed: cell 2: Kernel died" for name in names]
+    assert "Traceback" not in errors
+
+
+def processes_with(*texts: str) -> set[int]:
+    """Return the processes whose environment has all the texts."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if os.fsencode(folder) in (entry / "environ").read_bytes():
+            environment = (entry / "environ").read_bytes()
+            if all(os.fsencode(text) in environment for text in texts):
                 found.add(int(entry.name))
         except OSError:  # the process has ended, or belongs to another user
             continue
