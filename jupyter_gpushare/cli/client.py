@@ -62,7 +62,9 @@ def main(args: argparse.Namespace) -> int:
                     message = _evict_message(connection.request(messages.Evict(client=identity)))
                 case "move":
                     moved = _move(connection, identity, args.device)
-                    message = f"the client is on device {moved['device']} now, with all its memory"
+                    message = (
+                        f"the client is on device {moved['device']} now; memory on the host returns with its next turn"
+                    )
                 case "suspend":
                     changed = connection.request(messages.Suspend(client=identity))["changed"]
                     message = (

@@ -152,7 +152,8 @@ def test_a_notebook_keeps_its_state(dual_host: SystemHost, used_notebook: Notebo
     (there,) = {*dual_host.device_uuids()} - {here}
     done = dual_host.command("move", notebook.client_id, there)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(f": the client is on device {there} now, with all its memory\n")
+    sentence = f"the client is on device {there} now; memory on the host returns with its next turn"
+    assert done.stdout.endswith(f": {sentence}\n")
     notebook.run("work(0.1)")
     assert notebook.value("answer") == 42
     assert devices_of(dual_host, notebook.client_id) == [there]
@@ -164,7 +165,7 @@ def test_a_notebook_moves_itself(dual_host: SystemHost, used_notebook: Notebook)
     (here,) = devices_of(dual_host, notebook.client_id)
     (there,) = {*uuids} - {here}
     text = notebook.run(f"%gpushare move '{uuids.index(there)}'")
-    assert text == f"This kernel is on device {there} now, with all its memory.\n"
+    assert text == f"This kernel is on device {there} now. Memory on the host returns with its next turn.\n"
     assert devices_of(dual_host, notebook.client_id) == [there]
     notebook.run("work(0.1)\nimport jupyter_gpushare as gs")
     assert notebook.value(f"gs.move({uuids.index(here)})") == here

@@ -49,7 +49,7 @@ def evicted(moved: int) -> str:
 
 def moved(device: str) -> str:
     """Format the result of `ClientApi.move`."""
-    return f"This kernel is on device {device} now, with all its memory."
+    return f"This kernel is on device {device} now. Memory on the host returns with its next turn."
 
 
 def hold_changed(result: dict[str, Any], how: str = "") -> str:
