@@ -225,10 +225,7 @@ def test_a_kernel_whose_state_cannot_be_written_is_killed_before_the_failure_is_
     (folder.path / "state.new").mkdir()  # so that the keeper cannot write the file
     with pytest.raises(NodeError, match=r"^the node cannot write .*/state: Is a directory$") as failure:
         node.request(start_request())
-    left = processes_with(f"GPUSHARE_KERNEL_FOLDER={folder.path}")
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert left == []
+    wait_until(lambda: processes_with(f"GPUSHARE_KERNEL_FOLDER={folder.path}") == [], WAIT)
     assert failure.value.reason == "node_failed"
     assert kernel_folder.all_kernels() == []
 
