@@ -6,6 +6,7 @@ A start then costs less processor time than a new interpreter, which must import
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -93,8 +94,10 @@ class Zygote:
 
 @functools.cache
 def zygote() -> Zygote:
-    """Return the zygote of this process."""
-    return Zygote()
+    """Return the zygote of this process, which ends with this process."""
+    found = Zygote()
+    atexit.register(found.close)
+    return found
 
 
 def start_coordinator(
