@@ -32,9 +32,9 @@ from .runner import (
     MEMORY_FRACTION,
     SIMULATED_MEMORY,
     build_result,
-    print_failures,
     print_summary,
     run_cells,
+    run_together,
     running_kernel,
 )
 from .slurm_cluster import NODES, SlurmCluster, missing_programs
@@ -103,10 +103,9 @@ class _Demo:
         async with contextlib.AsyncExitStack() as running:
             began = time.monotonic()
             starts = [self._start(running, script, clients[script]) for script in scripts]
-            started = await asyncio.gather(*starts, return_exceptions=True)
-            if print_failures(scripts, started):
+            nodes = await run_together(scripts, starts)
+            if nodes is None:
                 return 1
-            nodes = [str(node) for node in started]
             by_node: dict[str, list[DemoNotebook]] = defaultdict(list)
             for script, node in zip(scripts, nodes, strict=True):
                 by_node[node].append(script)
@@ -121,8 +120,8 @@ class _Demo:
                 for script, node in zip(scripts, nodes, strict=True)
             ]
             try:
-                outcomes = await asyncio.gather(*work, return_exceptions=True)
-                if print_failures(scripts, outcomes):
+                outcomes = await run_together(scripts, work)
+                if outcomes is None:
                     return 1
                 await tasks.pop()
             finally:
@@ -130,8 +129,7 @@ class _Demo:
                     task.cancel()
         for node in by_node:
             await self._ask(node, "stop")
-        results = [outcome for outcome in outcomes if isinstance(outcome, dict)]
-        return self._report(by_node, dict(zip(scripts, results, strict=True)), output)
+        return self._report(by_node, dict(zip(scripts, outcomes, strict=True)), output)
 
     def _scripts(self) -> list[DemoNotebook]:
         """Return two notebooks for each node."""

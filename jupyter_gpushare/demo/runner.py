@@ -9,10 +9,11 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
@@ -26,6 +27,7 @@ from .phase_recorder import PhaseRecorder, overlap_seconds
 SIMULATED_MEMORY = 512 << 20
 REAL_MEMORY = 4 << 30  # shared part of a real card, so that the card itself is never oversubscribed
 MEMORY_FRACTION = 0.62  # of the device's memory, so that each notebook fits and no two do
+T = TypeVar("T")
 _ALIVE_SECONDS = 1.0  # between two checks of a kernel that runs no cell
 
 
@@ -71,12 +73,12 @@ async def _run_notebooks(
     following = asyncio.create_task(recorder.record(coordinator.subscribe()))
     turns = f", turns of {quantum:g} s" if quantum is not None else ""
     print(f"Three notebooks on one {'simulated ' if device == 'sim' else ''}device{turns}.", flush=True)
-    results = await asyncio.gather(*(_execute(script, recorder) for script in todo), return_exceptions=True)
+    outcomes = await run_together(todo, [_execute(script, recorder) for script in todo])
     end = time.monotonic() - recorder.began
     following.cancel()
-    if print_failures(todo, results):
+    if outcomes is None:
         return 1
-    result = build_result(recorder, todo, [outcome for outcome in results if isinstance(outcome, dict)])
+    result = build_result(recorder, todo, outcomes)
     demo_report.write(output, result, recorder, end)
     print("\n" + "\n".join(demo_report.timeline(recorder, end)) + "\n")
     print_summary(result)
@@ -84,22 +86,37 @@ async def _run_notebooks(
     return 0 if result["overlap_seconds"] == 0 and result["wrong_results"] == 0 else 1
 
 
-def print_failures(scripts: Sequence[DemoNotebook], results: Sequence[object]) -> bool:
-    """Print a sentence for each notebook whose result is an exception. Return whether there is one."""
-    failures = [
-        (one.name, result) for one, result in zip(scripts, results, strict=True) if isinstance(result, BaseException)
-    ]
+async def run_together(scripts: Sequence[DemoNotebook], work: Sequence[Coroutine[Any, Any, T]]) -> list[T] | None:
+    """Return the results of the notebooks, or None after a failure, which is printed and ends all of the work."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        failures = [
+            (script.name, task.exception())
+            for script, task in zip(scripts, tasks, strict=True)
+            if task.done() and task.exception()
+        ]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     for name, failure in failures:
         print(f"{name} failed: {failure}", file=sys.stderr)
-    return bool(failures)
+    return None if failures else [task.result() for task in tasks]
 
 
 async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, Any]:
-    """Run one notebook, and return the report of its last cell."""
-    client = NotebookClient(script.notebook(), timeout=300, kernel_name="python3-gpushare")
-    client.create_kernel_manager()
-    async with running_kernel(script, client):
-        return await run_cells(script, client, recorder)
+    """Run one notebook, and return the report of its last cell.
+
+    The kernel has Unix sockets, because another process might take a TCP port before the kernel does.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpushare-kernel-") as folder:
+        manager = AsyncKernelManager(
+            kernel_name="python3-gpushare", transport="ipc", connection_file=f"{folder}/kernel.json"
+        )
+        client = NotebookClient(script.notebook(), km=manager, timeout=300)
+        async with running_kernel(script, client):
+            return await run_cells(script, client, recorder)
 
 
 @contextlib.asynccontextmanager
@@ -131,7 +148,6 @@ async def run_cells(script: DemoNotebook, client: NotebookClient, recorder: Phas
         try:
             await client.async_execute_cell(cell, number)
         except (CellExecutionError, DeadKernelError) as error:
-            recorder.have_all_allocated.set()
             raise RuntimeError(f"cell {number + 1}: {error}") from error
         took = time.monotonic() - began
         at = time.monotonic() - recorder.began
@@ -155,7 +171,7 @@ async def _wait_for_all_setups(client: NotebookClient, recorder: PhaseRecorder) 
     waiting = asyncio.ensure_future(recorder.have_all_allocated.wait())
     while not (await asyncio.wait([waiting], timeout=_ALIVE_SECONDS))[0]:
         if not await manager.is_alive():
-            recorder.have_all_allocated.set()
+            waiting.cancel()
             raise RuntimeError("cell 2: Kernel died")
 
 
