@@ -59,7 +59,8 @@ class ClientProvisioner(KernelProvisionerBase):
         [Unicode(), Integer()],
         default_value="",
         config=True,
-        help="Device memory that the kernel may keep on the device while other clients wait: bytes or a text.",
+        help="Device memory that the kernel may keep on the device while other clients wait, and in mode unified in "
+        "its own turns too: bytes or a text.",
     )
     service = CaselessStrEnum(
         ["online", "offline"],

@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="device memory that the program may allocate, such as 8GiB, or 0.5 for half the device",
     )
     parser.add_argument(
-        "--resident", metavar="SIZE", help="device memory that the program may keep while other clients wait"
+        "--resident",
+        metavar="SIZE",
+        help="device memory that the program may keep while other clients wait, and in mode unified in its turns too",
     )
     parser.add_argument(
         "--service",

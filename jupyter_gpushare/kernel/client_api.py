@@ -25,7 +25,7 @@ QUOTA_KEYS = {
     "share": "guaranteed fraction of the device's time while it has work, except under fcfs and best_effort: share=0.5",
     "limit": "largest fraction of the device's time: limit=0.9",
     "memory": "device memory that the kernel may allocate: memory=8GiB, or a fraction of the device: memory=0.5",
-    "resident": "memory that may stay on the device while other clients wait: resident=2GiB, or resident=0.25",
+    "resident": "memory that may stay on the device while other clients wait (mode unified: always): resident=2GiB",
     "class": "class=online, or class=offline to run after online clients (service= is the same)",
 }
 WIRE_KEYS = {"class": "service"}  # from the users' word to the protocol's word

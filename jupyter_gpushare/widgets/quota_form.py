@@ -17,8 +17,8 @@ LATE_EDIT_SECONDS = 1.0
 FIELDS = ("share", "limit", "memory", "resident")
 HINT = (
     "share (guaranteed) and limit (maximum) are fractions of the GPU's time, such as 0.5 or 50%. memory (to allocate) "
-    "and resident (to keep on the GPU while other clients wait) are sizes such as 8GiB; an empty field removes the "
-    "bound. Clients of class offline run after online clients."
+    "and resident (to keep on the GPU while other clients wait, and in mode unified in turns too) are sizes such as "
+    "8GiB; an empty field removes the bound. Clients of class offline run after online clients."
 )
 _LAYOUT = {"width": "260px"}
 

@@ -103,7 +103,7 @@ def test_memory_above_the_resident_quota_is_a_limit(
     wait_until(lambda: (coordinator.client("a") or {})["limits"])
     client = coordinator.client("a") or {}
     check("Client", client)
-    assert client["limit_text"] == "at most 1 GiB of its memory on the GPU between its turns: resident in its quota"
+    assert client["limit_text"] == "at most 1 GiB of its memory stays on the GPU: resident in its quota"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ _AMOUNTS: dict[str, Callable[[float], str]] = {
     DEVICE_SECONDS: lambda rate: f"{100 * rate:.3g} % of the device's time",
     present_limits.QUEUED_SECONDS: lambda seconds: f"{format_duration(seconds)} of work queued",
     present_limits.TURN_BYTES: lambda size: f"{format_size(int(size))} of its memory on the GPU in its turns",
-    present_limits.BYTES: lambda size: f"{format_size(int(size))} of its memory on the GPU between its turns",
+    present_limits.BYTES: lambda size: f"{format_size(int(size))} of its memory stays on the GPU",
 }
 _REASONS = {
     MEASURING: "the speed of {} without offline clients is measured first",

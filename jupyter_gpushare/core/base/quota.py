@@ -15,7 +15,8 @@ class Quota:
 
     `share`: the fraction of time that is guaranteed, 0 to 1. `limit`: the largest fraction of time that the client may
     run, 0 to 1. `memory`: the bytes that the client may allocate. `resident`: the bytes that the client may keep on its
-    devices while other clients wait. `service`: its class of service. None: no bound.
+    devices while other clients wait, and in mode unified in its own turns too. `service`: its class of service. None:
+    no bound.
     """
 
     share: float = 0.0

@@ -12,7 +12,7 @@ from ..state.model import RUNNING, WAITING, Client
 # Units, besides those of a launch budget.
 QUEUED_SECONDS = "queued_seconds"  # seconds of submitted work
 TURN_BYTES = "turn_bytes"  # bytes on its device in its turns
-BYTES = "bytes"  # bytes on its devices between its turns
+BYTES = "bytes"  # bytes on its devices between its turns, and in mode unified in them too
 
 # Reasons, besides those of a launch budget.
 SUSPENDED = "suspended"
