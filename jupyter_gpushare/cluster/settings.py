@@ -17,11 +17,14 @@ from traitlets.config import Configurable
 from .. import units
 from ..wire import address
 
+# Variables of the server that node agents of Slurm get, because `srun` sends variables over the network in plain text.
+_SLURM_VARIABLES = "HOME,USER,LOGNAME,SHELL,PATH,LANG"
 # Command by which an engine runs the node agent on a node, with the standard streams of the command.
 ENGINES = {
     "local": "{agent}",
     "ssh": "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {node} {quoted_agent}",
-    "slurm": "srun --job-name=gpushare --nodes=1 --ntasks=1 --oversubscribe --nodelist={node} {agent}",
+    "slurm": f"srun --export={_SLURM_VARIABLES} --job-name=gpushare --nodes=1 --ntasks=1 --oversubscribe "
+    "--nodelist={node} {agent}",
     "kubectl": "kubectl exec --quiet --stdin {node} -- {agent}",
     "ray": f"{shlex.quote(sys.executable)} -m jupyter_gpushare.cluster.ray_bridge {{node}} {{agent}}",
 }
