@@ -23,8 +23,9 @@ _SLURM_VARIABLES = "HOME,USER,LOGNAME,SHELL,PATH,LANG"
 ENGINES = {
     "local": "{agent}",
     "ssh": "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {node} {quoted_agent}",
-    "slurm": f"srun --export={_SLURM_VARIABLES} --job-name=gpushare --nodes=1 --ntasks=1 --oversubscribe "
-    "--nodelist={node} {agent}",
+    # With the id of a job, `srun` would start a step of the job that the server itself runs in.
+    "slurm": f"env -u SLURM_JOB_ID -u SLURM_JOBID srun --export={_SLURM_VARIABLES} --job-name=gpushare --nodes=1 "
+    "--ntasks=1 --oversubscribe --nodelist={node} {agent}",
     "kubectl": "kubectl exec --quiet --stdin {node} -- {agent}",
     "ray": f"{shlex.quote(sys.executable)} -m jupyter_gpushare.cluster.ray_bridge {{node}} {{agent}}",
 }
