@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from jupyter_gpushare.demo.slurm_cluster import NODES, SlurmCluster, missing_pro
 
 from ..support import tier
 from ..support.polling import wait_until
-from .conftest import WAIT, RemoteNotebook
+from .conftest import WAIT, RemoteNotebook, end_nodes_below
 from .packets import recorded_packets
 
 Start = Callable[..., RemoteNotebook]
@@ -117,6 +119,35 @@ def test_a_recording_of_slurm_has_neither_cells_nor_keys(start: Start) -> None:
     assert b"gpushare-node" in recorded, "srun sends the streams of the node agent in plain text"
     for secret in (b"only the two ends may read", info["key"], info["curve_secretkey"].encode(), token.encode()):
         assert secret not in recorded
+
+
+def test_the_preset_starts_a_kernel_without_secrets_of_a_server_inside_a_job(
+    start_notebook: Start, slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Python of the prefix gives the node folders of its own, because the preset sends no variables with them."""
+    folders = {"XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run", "GPUSHARE_LOCK_DIR": "locks"}
+    folders["GPUSHARE_SIM_STATE"] = "devices"
+    words = " ".join(f"{name}={slurm.folder}/preset/{part}" for name, part in folders.items())
+    (slurm.folder / "preset" / "run").mkdir(mode=0o700, parents=True)
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec env {words} {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("SLURM_CONF", str(slurm.configuration))
+    monkeypatch.setenv("SLURM_JOB_ID", "99999")  # no job of this cluster
+    secret = secrets.token_hex()
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", secret)
+    with recorded_packets() as recording:
+        settings = {"nodes": list(NODES), "addresses": dict.fromkeys(NODES, "127.0.0.1"), "prefix": str(tmp_path)}
+        notebook = start_notebook(NODES[0], engine="slurm", variables=["GPUSHARE_SIMULATE"], **settings)
+        notebook.use_gpu()
+        found = notebook.value("dict(__import__('os').environ)")
+        notebook.manager.shutdown_kernel(now=True)
+        recorded = recording()
+    end_nodes_below(slurm.folder)
+    assert found["SLURMD_NODENAME"] == NODES[0] and found["SLURM_JOB_ID"] != "99999"
+    assert secret not in found.values()
+    assert b"gpushare-node" in recorded and secret.encode() not in recorded
 
 
 def test_an_unknown_node_gives_slurms_own_error(start: Start) -> None:
