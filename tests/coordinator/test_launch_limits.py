@@ -42,7 +42,7 @@ def test_colocated_clients_have_launch_limits_with_reasons(
         assert (process.control.budget_rate, process.control.budget_unit) == (305_000_000, TIME)
     client = coordinator.client("a") or {}
     (limit,) = client["limits"]
-    assert limit == SHARE | {"since": limit["since"]}
+    assert limit == SHARE | {"since": limit["since"], "text": client["limit_text"]}
     assert abs(time.time() - limit["since"]) < 60
     assert client["limit_text"] == "at most 30.5 % of the device's time: its share, colocated with b.ipynb"
     big = processes("big")
@@ -104,6 +104,7 @@ def test_memory_above_the_resident_quota_is_a_limit(
     client = coordinator.client("a") or {}
     check("Client", client)
     assert client["limit_text"] == "at most 1 GiB of its memory stays on the GPU: resident in its quota"
+    assert [limit["text"] for limit in client["limits"]] == [client["limit_text"]]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_memory_above_the_resident_quota_is_a_limit(
 )
 def test_a_limit_names_what_was_measured(limit: dict[str, Any], text: str) -> None:
     whole = {"unit": None, "colocated_with": ["b", "c"], "loss": None} | limit
-    assert launch_limits.describe_limits([whole], str) == text
+    assert launch_limits.describe_limit(whole, str) == text
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_a_limit_names_what_was_measured(limit: dict[str, Any], text: str) -> No
 )
 def test_each_launch_rule_has_its_text(rate: float, unit: str, reason: str, text: str) -> None:
     limit = {"rate": rate, "unit": unit, "reason": reason, "colocated_with": ["b", "c"], "loss": None}
-    assert launch_limits.describe_limits([limit], str) == f"at most {text}"
+    assert launch_limits.describe_limit(limit, str) == f"at most {text}"
 
 
 def test_label_of_a_colocated_client_is_visible_to_the_owner_of_both() -> None:

@@ -168,8 +168,8 @@ def test_status_shows_idle_policy_and_limits(scene: CoordinatorProcess) -> None:
     )
     text = "at most 30 % of the device's time"
     assert "idle: at most 30 % of" in shown(limit_text=text)
-    begins = [{"since": time.time() - seconds} for seconds in (61, 120)]
-    assert "time (for 2 min)" in shown(limit_text=text, limits=begins)
+    limits = [{"since": time.time() - seconds, "text": text} for text, seconds in (("a; b", 7230), ("c", 10830))]
+    assert "idle: a; b (for 2 h); c (for 3 h)" in shown(limit_text="a; b; c", limits=limits)
 
 
 def test_status_shows_context_memory_where_it_is_known(scene: CoordinatorProcess) -> None:

@@ -55,12 +55,8 @@ def limits_field(scheduler: Scheduler, client: Client, runtime: ClientRuntime, n
     ]
 
 
-def describe_limits(limits: list[dict[str, Any]], name_of: Callable[[str], str]) -> str:
-    """Format the limits as a text. `name_of` returns the name of a client that the reader may see."""
-    return "; ".join(_describe(limit, name_of) for limit in limits)
-
-
-def _describe(limit: dict[str, Any], name_of: Callable[[str], str]) -> str:
+def describe_limit(limit: dict[str, Any], name_of: Callable[[str], str]) -> str:
+    """Format the limit as a text. `name_of` returns the name of a client that the reader may see."""
     names = ", ".join(dict.fromkeys(map(name_of, limit["colocated_with"])))
     loss = "" if limit["loss"] is None else f"{100 * max(0.0, limit['loss']):.3g} %"
     if limit["reason"] == present_limits.PACKING:

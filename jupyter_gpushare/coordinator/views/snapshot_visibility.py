@@ -53,14 +53,16 @@ class SnapshotEncoder:
         key = client["id"], own, admin
         if key not in self._encoded_clients:
             hidden = {} if own else _OWNER_FIELDS if admin else {**_OWNER_FIELDS, **_ADMIN_FIELDS}
-            visible = {**client, **hidden, "limit_text": self._limit_text(client, own)}
+            limits = self._limits(client, own)
+            text = "; ".join(limit["text"] for limit in limits)
+            visible = {**client, **hidden, "limits": limits, "limit_text": text}
             self._encoded_clients[key] = msgspec.Raw(
                 msgspec.json.encode({**visible, "own": own, "may_change": own or admin})
             )
         return self._encoded_clients[key]
 
-    def _limit_text(self, client: dict[str, Any], own: bool) -> str:
-        """Format the client's limits. Only the owner of both clients sees the label of a colocated client."""
+    def _limits(self, client: dict[str, Any], own: bool) -> list[dict[str, Any]]:
+        """Return the limits with their texts. Only the owner of both clients sees the label of a colocated client."""
 
         def name_of(identity: str) -> str:
             other = self._clients_by_id.get(identity)
@@ -70,7 +72,7 @@ class SnapshotEncoder:
                 return str(other["label"] or identity)
             return f"a client of {other['user']}"
 
-        return launch_limits.describe_limits(client["limits"], name_of)
+        return [{**limit, "text": launch_limits.describe_limit(limit, name_of)} for limit in client["limits"]]
 
 
 def _redact(status: Mapping[str, Any], clients: list[Any], connection: Connection | Identity) -> dict[str, Any]:

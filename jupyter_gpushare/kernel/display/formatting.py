@@ -26,12 +26,14 @@ def quota_line(quota: Mapping[str, Any], device_memory: float = 0) -> str:
 
 
 def limit_line(client: Mapping[str, Any]) -> str:
-    """Return what limits a client, and for how long; empty without a limit."""
-    text = str(client.get("limit_text") or "")
-    begins = [limit["since"] for limit in client.get("limits", ()) if "since" in limit]
-    if not text or not begins:
-        return text
-    return f"{text} (for {format_duration(max(1, round(time.time() - min(begins))))})"
+    """Return what limits a client, with the time for which each limit has held; empty without a limit."""
+    now = time.time()
+    words = [
+        f"{limit['text']} (for {format_duration(max(1, round(now - limit['since'])))})"
+        for limit in client.get("limits", ())
+        if "text" in limit  # a coordinator of an earlier version sends none
+    ]
+    return "; ".join(words) or str(client.get("limit_text") or "")
 
 
 def state_line(client: Mapping[str, Any], devices: Iterable[Mapping[str, Any]] = (), elapsed: float = 0.0) -> str:

@@ -133,8 +133,14 @@ export interface IClient {
    * limit.
    */
   readonly limit_text: string;
-  /** Present limits; `since` is in Unix seconds. */
-  readonly limits: ReadonlyArray<{ readonly since: number }>;
+  /**
+   * Present limits; `since` is in Unix seconds. A coordinator of an earlier
+   * version sends no `text`.
+   */
+  readonly limits: ReadonlyArray<{
+    readonly since: number;
+    readonly text?: string;
+  }>;
   /** Progress of the cell or program; null if unknown, or of another user. */
   readonly progress: IProgress | null;
   /** Sentence about the progress; empty without one. */

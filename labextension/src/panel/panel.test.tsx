@@ -204,7 +204,8 @@ describe('the side panel', () => {
   });
 
   it('lists own clients first, and other users’ clients without their labels', async () => {
-    const limited = { limit_text: 'at most 1 block/s', limits: [{ since: 7 }] };
+    const limit = 'at most 1 block/s';
+    const limited = { limits: [{ since: 7, text: limit }], limit_text: limit };
     await given.shows(busy({}, limited), 'Test GPU');
     const since = new Date(7000).toLocaleTimeString();
     expect(given.findAll('h3').map(node => node.textContent)).toEqual(

@@ -185,15 +185,18 @@ export function formatQuota(quota: IQuota): string {
 }
 
 /**
- * Return what limits the client now and since when; empty without a limit.
+ * Return what limits the client now, and since when each limit has held; empty
+ * without a limit.
  */
 export function limitText(client: IClient): string {
-  const since = Math.min(...client.limits.map(limit => limit.since));
-  return Number.isFinite(since)
-    ? trans.__(
-        '%1, since %2',
-        client.limit_text,
-        new Date(since * 1000).toLocaleTimeString()
-      )
-    : client.limit_text;
+  const parts = client.limits.flatMap(({ text, since }) =>
+    text
+      ? trans.__(
+          '%1, since %2',
+          text,
+          new Date(since * 1000).toLocaleTimeString()
+        )
+      : []
+  );
+  return parts.join('; ') || client.limit_text;
 }

@@ -5,6 +5,8 @@ import { client, device, GIB, grant } from '../testing/fakes';
 import { Given } from '../testing/given';
 import { StatusItemModel } from './statusItemModel';
 
+const time = (since: number) => new Date(since * 1000).toLocaleTimeString();
+
 describe('the explanation of the status item', () => {
   let given: Given;
   let model: StatusItemModel;
@@ -84,8 +86,18 @@ describe('the explanation of the status item', () => {
     ['Progress: 3 of 10', { progress_text: '3 of 10' }],
     ['Limited: at most 1 block/s', { limit_text: 'at most 1 block/s' }],
     [
-      `Limited: at most 1 block/s, since ${new Date(5000).toLocaleTimeString()}`,
-      { limit_text: 'at most 1 block/s', limits: [{ since: 7 }, { since: 5 }] }
+      `Limited: a; b, since ${time(7)}; c, since ${time(5)}`,
+      {
+        limit_text: 'a; b; c',
+        limits: [
+          { since: 7, text: 'a; b' },
+          { since: 5, text: 'c' }
+        ]
+      }
+    ],
+    [
+      'Limited: of an earlier version',
+      { limit_text: 'of an earlier version', limits: [{ since: 7 }] }
     ],
     ['Note: not used for long: …', { notes: ['not used for long: …'] }],
     ['Note: moved', { notes: ['not used for long: …', 'moved'] }],
