@@ -69,8 +69,8 @@ async def _until_signal(demo: Coroutine[Any, Any, int]) -> int:
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, on_signal, one)
     try:
-        return await task
+        status = await task
     except asyncio.CancelledError:
         if not received:
             raise
-        return 128 + received[0]
+    return 128 + received[0] if received else status

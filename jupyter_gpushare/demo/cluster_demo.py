@@ -63,6 +63,9 @@ async def run(output: str) -> int:
             os.environ.update(_environment(folder))
             os.environ.pop("GPUSHARE_SOCKET", None)
             return await _Demo(cluster).run(Path(output))
+        except (OSError, subprocess.SubprocessError, NodeError) as error:
+            print(f"jupyter gpushare demo: the demo on Slurm has failed: {error}", file=sys.stderr)
+            return 1
         finally:
             await asyncio.to_thread(CONNECTIONS.close)
             cluster.close()
@@ -127,8 +130,7 @@ class _Demo:
             finally:
                 for task in tasks:
                     task.cancel()
-        for node in by_node:
-            await self._ask(node, "stop")
+                await asyncio.gather(*tasks, return_exceptions=True)
         return self._report(by_node, dict(zip(scripts, outcomes, strict=True)), output)
 
     def _scripts(self) -> list[DemoNotebook]:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -32,6 +33,9 @@ class SlurmCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.configuration = folder / "slurm.conf"
+        self._lock = threading.Lock()
+        self._is_closed = False
         host = socket.gethostname().split(".")[0]
         folder.joinpath("state").mkdir()
         key = folder / "munge.key"
@@ -61,7 +65,6 @@ class SlurmCluster:
               for name, port in zip(NODES, ports[1:], strict=True)),
             f"PartitionName=gpu Nodes={','.join(NODES)} Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:16",
         ]  # fmt: skip
-        self.configuration = folder / "slurm.conf"
         self.configuration.write_text("\n".join(lines) + "\n")
         try:
             self.start_daemons()
@@ -82,13 +85,19 @@ class SlurmCluster:
         return f"sh -c '{script}' sh {{agent}}"
 
     def start_daemons(self) -> None:
-        """Start the daemons that do not run, and wait until the nodes are ready."""
-        if not self._pids("slurmctld"):
-            self._run("slurmctld", "-f", self.configuration)
-        for node in NODES:
-            if not self._pids(f"slurmd-{node}"):
-                self._run("slurmd", "-f", self.configuration, "-N", node)
-        _wait_until(lambda: self._states() <= {"idle", "mix", "alloc", "comp"}, 60.0)
+        """Start the daemons that do not run, and wait until the nodes are ready. A closed cluster gets none.
+
+        Raise OSError, of which TimeoutError is one, or subprocess.SubprocessError if that fails.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            if not self._pids("slurmctld"):
+                self._run("slurmctld", "-f", self.configuration)
+            for node in NODES:
+                if not self._pids(f"slurmd-{node}"):
+                    self._run("slurmd", "-f", self.configuration, "-N", node)
+        _wait_until(lambda: self._is_closed or self._states() <= {"idle", "mix", "alloc", "comp"}, 60.0)
 
     def kill_daemons(self) -> None:
         """Kill slurmctld and both slurmd as `kill -9` does."""
@@ -99,14 +108,26 @@ class SlurmCluster:
         _wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
 
     def close(self) -> None:
-        """End all jobs, then the daemons."""
-        with suppress(subprocess.SubprocessError, TimeoutError):
-            self._run("scancel", "--signal=KILL", "--full", "--user=root")
-            _wait_until(lambda: not self._run("squeue", "--noheader"))
-        for name in ("slurmctld", *(f"slurmd-{node}" for node in NODES), "pid"):
-            for pid in self._pids(name):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        """End all jobs, then the daemons and all other processes of the nodes, such as coordinators."""
+        with self._lock:
+            self._is_closed = True
+        if self._pids("slurmctld"):
+            with suppress(subprocess.SubprocessError, TimeoutError):
+                self._run("scancel", "--signal=KILL", "--full", "--user=root")
+                _wait_until(lambda: not self._run("squeue", "--noheader"))
+        with suppress(TimeoutError):
+            _wait_until(self._kill_processes)
+
+    def _kill_processes(self) -> bool:
+        """Kill the processes whose environment names a path in the folder. Return whether there was none."""
+        path = os.fsencode(f"{self.folder}/")
+        has_none = True
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # the process has ended meanwhile
+                if path in (process / "environ").read_bytes():
+                    has_none = False
+                    os.kill(int(process.name), signal.SIGKILL)
+        return has_none
 
     def _states(self) -> set[str]:
         with suppress(subprocess.CalledProcessError):  # slurmctld does not listen so far
@@ -114,7 +135,7 @@ class SlurmCluster:
         return {"unknown"}
 
     def _pids(self, name: str) -> list[int]:
-        file = self.folder / (name if name == "pid" else f"{name}.pid")
+        file = self.folder / f"{name}.pid"
         with suppress(FileNotFoundError, ValueError):
             pid = int(file.read_text())
             if os.path.exists(f"/proc/{pid}"):
@@ -122,7 +143,7 @@ class SlurmCluster:
         return []
 
     def _run(self, *command: object) -> str:
-        env = {**os.environ, "SLURM_CONF": str(getattr(self, "configuration", ""))}
+        env = {**os.environ, "SLURM_CONF": str(self.configuration)}
         words = [str(word) for word in command]
         return subprocess.run(words, env=env, check=True, capture_output=True, text=True, timeout=60).stdout
 

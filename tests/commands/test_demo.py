@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ from jupyter_gpushare.demo.slurm_cluster import NODES, missing_programs
 
 from ..support.command import run_command
 from ..support.polling import wait_until
+
+
+def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that starts two nodes of Slurm."""
+    needed = pytest.mark.skipif(bool(missing_programs()), reason=f"needs {', '.join(missing_programs())}")
+    for mark in (needed, pytest.mark.nightly, pytest.mark.timeout(320), pytest.mark.xdist_group("slurm")):
+        test = mark(test)
+    return test
 
 
 @pytest.mark.nightly
@@ -41,10 +50,7 @@ def test_three_notebooks_share_one_device(own_host: Path, tmp_path: Path) -> Non
     assert "train.ipynb" in done.stdout and "█" in done.stdout and "cell 2 of 3 done" in done.stdout
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(320)
-@pytest.mark.xdist_group("slurm")
-@pytest.mark.skipif(bool(missing_programs()), reason=f"needs {', '.join(missing_programs())}")
+@needs_slurm
 def test_notebooks_on_two_nodes_outlive_the_daemons_of_slurm(own_host: Path, tmp_path: Path) -> None:
     done = run_command("demo", "--slurm", "--output", str(tmp_path), timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -58,11 +64,11 @@ def test_notebooks_on_two_nodes_outlive_the_daemons_of_slurm(own_host: Path, tmp
 
 
 @contextlib.contextmanager
-def running_demo(output: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running_demo(output: Path, *options: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start a demo with a short folder of its own, because the folder has a socket. Kill the demo in the end."""
-    argv = [sys.executable, "-m", "jupyter_gpushare", "demo", "--output", str(output)]
+    argv = [sys.executable, "-m", "jupyter_gpushare", "demo", "--output", str(output), *options]
     with tempfile.TemporaryDirectory(prefix="gs-") as folder:
-        environment = {**os.environ, "TMPDIR": folder}
+        environment = {**os.environ, **variables, "TMPDIR": folder}
         with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
             try:
                 yield demo, folder
@@ -75,6 +81,37 @@ def first_setup(demo: subprocess.Popen[str]) -> str:
     assert demo.stdout
     line = next((line for line in demo.stdout if "cell 1 of" in line), "")
     return line.split()[2] if line else ""
+
+
+@needs_slurm
+@pytest.mark.parametrize("is_outage", [False, True], ids=["daemons", "outage"])
+def test_a_signal_ends_the_processes_of_the_nodes(own_host: Path, tmp_path: Path, is_outage: bool) -> None:
+    with running_demo(tmp_path, "--slurm") as (demo, folder):
+        assert first_setup(demo)
+        if is_outage:
+            assert demo.stdout and any("kill -9" in line for line in demo.stdout)
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=120)
+        assert demo.returncode == 128 + signal.SIGINT, errors
+        assert "Traceback" not in errors
+        wait_until(lambda: not processes_with(folder), 20)  # idle coordinators end later
+        assert os.listdir(folder) == []
+
+
+@needs_slurm
+def test_daemons_that_do_not_start_again_end_the_demo_with_a_sentence(own_host: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "slurmctld"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nmkdir {tmp_path}/started && exec {shutil.which("slurmctld")} "$@"\n')
+    program.chmod(0o755)
+    variables = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    with running_demo(tmp_path / "report", "--slurm", **variables) as (demo, folder):
+        _, errors = demo.communicate(timeout=300)
+        assert demo.returncode == 1
+        assert errors.splitlines()[-1].startswith("jupyter gpushare demo: the demo on Slurm has failed: "), errors
+        assert "slurmctld" in errors and "Traceback" not in errors
+        wait_until(lambda: not processes_with(folder), 20)
+        assert os.listdir(folder) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
