@@ -114,6 +114,10 @@ def test_memory_above_the_resident_quota_is_a_limit(
             {"reason": "packing", "loss": 0.166, "rate": None},
             "no turn beside b, c: together they did 16.6 % less work than in turns",
         ),
+        (
+            {"reason": "online_first", "rate": None},
+            "no turn: an online client has its device, and online clients go first",
+        ),
         ({"reason": "short_of_room", "rate": None}, "no turn: memory of another client cannot leave its device"),
         (
             {"reason": "time_limit", "rate": None},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from jupyter_gpushare.core.base.quota import Quota
@@ -58,6 +60,8 @@ def test_an_offline_client_that_waits_for_the_budget_of_an_online_one_has_the_re
     client = host.scheduler.clients["offline"]
     client.takeover_at = host.now + 10
     assert limits(host, "offline") == [Limit("takeover")]
+    client.takeover_at = -math.inf
+    assert limits(host, "offline") == [Limit("online_first")], "online clients go first without a budget too"
     client.quota = Quota()
     assert limits(host, "offline") == [], "an online client waits for no budget"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from jupyter_gpushare.core.base.quota import Quota
@@ -106,6 +108,18 @@ def test_forecast_of_one_client_equals_that_of_the_queue(policy: str) -> None:
         assert {name: (one.position, one.wait) for name, one in forecasts.items() if one} == {
             name: (position, pytest.approx(expected[name])) for position, name in enumerate(queue, 1)
         }
+
+
+def test_an_offline_client_behind_a_running_online_client_has_no_expected_wait(host: SimulatedHost) -> None:
+    online = host.start_client("online")
+    host.start_client("offline", service="offline")
+    host.run(20.0)
+    assert waits(host) == {"offline": math.inf}
+    assert forecast_wait(host.scheduler, host.scheduler.clients["offline"], host.now) == (1, math.inf)
+    host.kill_process(online)
+    host.start_client("second", service="offline")
+    host.run(0.25)
+    assert math.isfinite(waits(host)["second"])
 
 
 def test_a_client_of_several_devices_waits_for_the_last_of_them(host: SimulatedHost) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import isinf
 from weakref import WeakKeyDictionary
 
 from ...core.base.memory_use import NO_MEMORY, MemoryUse
@@ -193,7 +194,10 @@ class PageSync:
         self._host_backing.update()
         clients = self._scheduler.clients
         self._wait_positions = {
-            client: (position, 0.0 if clients[client].is_short_of_room or clients[client].cannot_return else wait)
+            client: (
+                position,
+                0.0 if isinf(wait) or clients[client].is_short_of_room or clients[client].cannot_return else wait,
+            )
             for uuid in self._scheduler.devices
             for position, (client, wait) in enumerate(expected_waits(self._scheduler, uuid, now).items(), start=1)
         }

@@ -32,6 +32,7 @@ _NO_TURN_REASONS = {
     present_limits.SUSPENDED: "it is suspended",
     present_limits.TIME_LIMIT: "it has run for as long as the limit of its quota allows so far",
     present_limits.TAKEOVER: "its memory does not fit beside that of an online client, which would lose too much time",
+    present_limits.ONLINE_FIRST: "an online client has its device, and online clients go first",
     present_limits.OTHER_COORDINATOR: "a client of another coordinator has its device",
     present_limits.SHORT_OF_ROOM: "memory of another client cannot leave its device",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
@@ -90,7 +91,7 @@ def build_snapshot(
         forecast = scheduler.idle_policy.forecast(state, now)
         moving_to = client_fields.name_of_new_device(scheduler, state)
         fields |= client_fields.state_fields(state, fields["queue_position"], forecast, now, moving_to)
-        if fields["wait_reason"]:
+        if fields["wait_reason"] or fields["expected_wait"] == math.inf:
             fields["expected_wait"] = None
 
     return devices, [clients[identity] for identity in present], [counters[identity] for identity in present]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ...core import Scheduler
@@ -27,7 +28,7 @@ def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -
         "waited_seconds": 0.0 if waits_since is None else round(now - waits_since, 3),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
         "queue_position": expected.position if expected else None,
-        "expected_wait": round(expected.wait, 3) if expected and not reason else None,
+        "expected_wait": round(expected.wait, 3) if expected and expected.wait < math.inf and not reason else None,
         "reason": reason,
         "suspended": client.suspended,
         "has_turn": client.grant is not None,

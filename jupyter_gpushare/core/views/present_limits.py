@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..interface.launch_budget import ADAPTIVE
 from ..scheduler import Scheduler
 from ..state.model import RUNNING, WAITING, Client
+from .wait_forecast import is_behind_online
 
 # Units, besides those of a launch budget.
 QUEUED_SECONDS = "queued_seconds"  # seconds of submitted work
@@ -18,6 +19,7 @@ BYTES = "bytes"  # bytes on its devices between its turns, and in mode unified i
 SUSPENDED = "suspended"
 TIME_LIMIT = "time_limit"
 TAKEOVER = "takeover"
+ONLINE_FIRST = "online_first"
 OTHER_COORDINATOR = "other_coordinator"
 SHORT_OF_ROOM = "short_of_room"
 PACKING = "packing"
@@ -65,6 +67,8 @@ def _limits_of_waiting_client(scheduler: Scheduler, client: Client, now: float) 
         yield Limit(TIME_LIMIT)
     if client.service_rank and client.takeover_at > now:
         yield Limit(TAKEOVER)
+    elif any(is_behind_online(client, device) for device in client.turn_bindings):
+        yield Limit(ONLINE_FIRST)
     if any(device.taken_by_other_since is not None for device in client.device_bindings):
         yield Limit(OTHER_COORDINATOR)
     if client.is_short_of_room:

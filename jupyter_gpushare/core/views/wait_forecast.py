@@ -6,13 +6,16 @@ import math
 from typing import NamedTuple
 
 from ..scheduler import Scheduler
-from ..state.model import Client, Grant
+from ..state.model import Client, Device, Grant
 
 _EXTRAPOLATED_FRACTION = 0.5  # of a turn's time so far; from simulations (tests/simulation/test_wait_forecast.py)
 
 
 class WaitForecast(NamedTuple):
-    """The queue position of a waiting client, 1 for the next client, and its expected wait in seconds."""
+    """The queue position of a waiting client, 1 for the next client, and its expected wait in seconds.
+
+    The wait is infinite where no forecast is possible, because an online client goes first.
+    """
 
     position: int
     wait: float
@@ -22,12 +25,13 @@ def expected_waits(scheduler: Scheduler, device: str, now: float) -> dict[str, f
     """Return the seconds until each client that waits for `device` is likely to run, in the order of its queue.
 
     The present turn ends after `_turn_left`. Each turn before the client's own lasts as long as the mean turn of its
-    client, at most a quantum. The forecast does not cover clients that arrive later and overtake.
+    client, at most a quantum. The forecast does not cover clients that arrive later and overtake. The wait of an
+    offline client behind a running online client is infinite, because its end is unknown.
     """
     ahead = _running_turns_left(scheduler, device, now)
     waits = {}
     for client in scheduler.queue(device, now):
-        waits[client.id] = ahead
+        waits[client.id] = math.inf if is_behind_online(client, scheduler.devices[device]) else ahead
         ahead += _expected_turn(scheduler, client)
     return waits
 
@@ -45,8 +49,15 @@ def forecast_wait(scheduler: Scheduler, client: Client, now: float) -> WaitForec
         wait = _running_turns_left(scheduler, device.info.uuid, now) + sum(
             _expected_turn(scheduler, other) for other in ahead
         )
+        if is_behind_online(client, device):
+            wait = math.inf
         found = WaitForecast(max(found.position, len(ahead) + 1), max(found.wait, wait))
     return found
+
+
+def is_behind_online(client: Client, device: Device) -> bool:
+    """Return whether a client of a better class has a turn on the device, which goes on while that client has work."""
+    return any(grant.client.service_rank < client.service_rank for grant in device.grants)
 
 
 def seconds_left(grant: Grant, now: float) -> float | None:
