@@ -15,6 +15,13 @@ OFFLINE = 4  # of quota_flags
 NOT_READY = 600
 VALUES = f"[read(a, {COUNT}) for a in arrays]"
 EXPECTED = [[float(i)] * 3 for i in range(3)]
+PLACE = """
+def place(array):
+    value = ctypes.c_int(7)
+    preferred_location = cuda.cuMemRangeGetAttribute(byref(value), c_size_t(4), 2, c_uint64(array), c_size_t(1 << 20))
+    assert preferred_location == 0
+    return value.value
+"""
 
 
 def set_limit(process: ProcessConnection, limit: int) -> None:
@@ -127,4 +134,21 @@ def test_a_turn_without_a_coordinator_has_no_limit(
     coordinator.crash()
     client.run(LOOP)
     wait_until(lambda: device_used(machine) >= before)
+    finish(client)
+
+
+def test_many_allocations_leave_in_short_pauses_of_the_work(filled: StartedClient) -> None:
+    """The program frees and makes memory while its memory is advised, and the limit changes."""
+    client, process = filled
+    client.run(PLACE)
+    client.run(f"more = [cuda.alloc({MIB})[1] for _ in range(50)]")
+    client.run(LOOP.replace("spin(0.2)", "spin(20)"))
+    set_limit(process, ARRAY)
+    client.run(f"more.append(cuda.alloc({MIB})[1])")
+    assert client.run("cuda.cuMemFree_v2(c_uint64(more.pop(20)))") == 0
+    set_limit(process, 0)
+    set_limit(process, ARRAY)
+    wait_until(lambda: process.page.report.resident <= ARRAY)
+    assert client.run("{place(array) for array in arrays + more} == {-2}"), "some memory belongs on the device"
+    assert (process.phase, drain_count(process)) == (IN, 0)
     finish(client)

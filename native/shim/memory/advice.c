@@ -9,8 +9,15 @@
 
 static struct pending unadvised = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The class for which memory has advice. Only the agent uses it. */
-static enum { ADVISED_ONLINE, ADVISED_OFFLINE, ADVISED_PARTLY } advised;
+enum class { ADVISED_ONLINE, ADVISED_OFFLINE };
+
+/* The class of the last pass over all memory, and copies of the entries that still wait for its advice. A program may
+ * pause only for so long as a few calls take, so a pass continues where it ended. Only the agent uses it. */
+static struct {
+    enum class class;
+    struct entry *waiting;
+    size_t count;
+} pass;
 
 void pending_add(struct pending *pending, CUdeviceptr address, size_t bytes) {
     pthread_mutex_lock(&pending->lock);
@@ -66,29 +73,24 @@ static bool may_have_advice(const struct entry *entry) {
     return entry->kind == MEMORY_REDIRECTED && entry->bytes >= MIN_ADVISED_BYTES;
 }
 
-/* After a change of the class, under residency_lock. Return false if some memory must wait longer. */
-static bool advise_again(void) {
-    struct entry *list;
-    bool is_done = true;
-    size_t count = ledger_list(LEDGER_ADDRESSES, may_have_advice, &list);
-    for (size_t i = 0; i < count && is_done; i++)
-        is_done = advise_late(&list[i], true);
-    if (count)
-        free(list);
-    return is_done;
+static enum class wanted_class(void) {
+    return account_may_stay_on_host() ? ADVISED_OFFLINE : ADVISED_ONLINE;
 }
 
 bool advice_class_has_changed(void) {
-    return advised != (account_may_stay_on_host() ? ADVISED_OFFLINE : ADVISED_ONLINE);
+    return pass.count || pass.class != wanted_class();
 }
 
+/* Memory that is allocated during a pass has the advice of the newest class. */
 void advice_give_for_class(void) {
-    if (!advice_class_has_changed())
-        return;
-    int class = account_may_stay_on_host() ? ADVISED_OFFLINE : ADVISED_ONLINE;
-    advised = ADVISED_PARTLY;
-    if (advise_again())
-        advised = class;
+    enum class class = wanted_class();
+    if (pass.class != class) {
+        free(pass.waiting);
+        pass.class = class;
+        pass.count = ledger_list(LEDGER_ADDRESSES, may_have_advice, &pass.waiting);
+    }
+    while (pass.count && advise_late(&pass.waiting[pass.count - 1], true))
+        pass.count--;
 }
 
 void advice_give_pending(void) {
@@ -111,4 +113,6 @@ void advice_give(CUdeviceptr address, size_t bytes) {
 void advice_after_fork(void) {
     pthread_mutex_init(&unadvised.lock, NULL);
     unadvised.count = 0;
+    pass.waiting = NULL; /* left to the parent's heap image */
+    pass.count = 0;
 }

@@ -15,7 +15,6 @@
 #define PREFETCH_BYTES (1ull << 30)          /* restored at a time before the turn */
 #define MAX_FREED 32                         /* allocations at a time, for a change of the class */
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
-#define ADVICE_POLL_NS NS_PER_MS             /* for a moment without work, which advice in a turn needs */
 #define LIMIT_POLL_NS (50 * NS_PER_MS)       /* between polls of what is resident in a turn with a limit */
 
 static struct {
@@ -322,7 +321,7 @@ static uint64_t adjust(uint64_t limit, uint64_t now) {
         finish_prefetch();
         advice_give_for_class();
         if ((resident > limit || has_rest) && !is_offline() && advice_class_has_changed()) {
-            next = now + ADVICE_POLL_NS; /* page faults would take the memory back at once */
+            next = now + EVICTION_POLL_NS; /* page faults would take the memory back at once */
         } else if (resident > limit || has_rest) {
             advice_give_pending();
             uint64_t began = now_ns(), bytes = evict_part(subtract(resident, limit));
