@@ -176,3 +176,17 @@ def test_free_device_is_backfilled_while_the_gang_waits_for_the_other(host: Simu
     if why != "a better class runs there":
         host.unlock_by_other("d2")
         host.run_until(lambda: bool(gang.openings), within=2 * host.settings.time_quantum + 1)
+
+
+def test_a_device_is_backfilled_while_the_gang_waits_for_an_overrun(host: SimulatedHost) -> None:
+    """The overrun is reported 10 s after the end of its quantum, and ends after a minute."""
+    stuck = host.add_process("stuck", "d2", drains_in=60.0, waiting=True)
+    gang = host.add_process("gang", "d1", "d2", busy=True)
+    single = host.add_process("single", "d1", busy=True)
+    host.run_until(lambda: host.phase("stuck") == "overrun", within=30)
+    since = host.now
+    host.run(20.0)
+    assert host.granted_seconds("d1", since)["single"] > 15.0 and not gang.openings
+    host.run_until(lambda: not stuck.is_in_turn, within=60)
+    host.run_until(lambda: bool(gang.openings), within=2 * host.settings.time_quantum + 1)
+    assert single.openings

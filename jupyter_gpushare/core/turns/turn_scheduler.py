@@ -255,10 +255,10 @@ class TurnScheduler:
     def _is_start_unbounded(self, device: Device, head: Client) -> bool:
         """Return whether a device of the head is taken for a time without bound.
 
-        On this device, only an overrun and a client of a better class count.
+        On this device, only an overrun that admits others and a client of a better class count.
         """
         return any(
-            (other is not device and (other.taken_by_other_since is not None or other.yielded_until is not None))
+            (other is not device and _is_unavailable(other))
             or self._colocation_rules.is_blocked_by_overrun(other, head)
             or any(grant.client.service_rank < head.service_rank for grant in other.grants)
             or ((first := other.queue.head(self.table.now)) is not None and first.service_rank < head.service_rank)
@@ -315,3 +315,9 @@ class TurnScheduler:
             device.next_client.pending_permit if device.next_client and device.next_client is not grant.client else None
         )
         return device.lock_contended_since is not None or (pending is not None and pending.turn != grant.turn)
+
+
+def _is_unavailable(device: Device) -> bool:
+    """Return whether a coordinator beside this one has the device, or whether a turn there has not ended in time."""
+    is_others = device.taken_by_other_since is not None or device.yielded_until is not None
+    return is_others or any(grant.is_overrun for grant in device.grants)
