@@ -81,6 +81,18 @@ def test_a_kernel_that_is_adopted_during_its_eviction_goes_on(tmp_path: Path, mo
     assert kernel.returncode == -signal.SIGTERM
 
 
+def test_a_kernel_whose_adoption_is_unknown_goes_on(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper cannot open the file `adoption` meanwhile, as on a shared file system that fails."""
+    folder = KernelFolder("k1")
+    folder.make()
+    (folder.path / "adoption").mkdir()
+    assert keeper.is_adopted(str(folder.path / "adoption"))
+    started = node.request(start_request(argv=["sleep", "600"], orphan_timeout=0.5, is_python=False))
+    (folder.path / "adoption").rmdir()
+    wait_until(lambda: not keeper.start_ticks(started["pid"]), WAIT)
+    assert node.request(Wait(kernel="k1"))["reason"] == "orphan", "the keeper has gone on as well"
+
+
 def test_a_kernel_without_its_folder_ends_as_an_orphan(node: Node) -> None:
     """The next kernel of the same id goes on, with a folder at the same path."""
     request = start_request(argv=["sleep", "600"], orphan_timeout=0.5, is_python=False)

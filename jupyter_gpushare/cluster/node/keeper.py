@@ -56,11 +56,16 @@ def write_file(path: str, content: dict[str, Any]) -> None:
 
 
 def is_adopted(path: str) -> bool:
-    """Return whether a server has adopted the kernel, which no server finds after its folder has been removed."""
+    """Return whether a server has adopted the kernel, which no server finds after its folder has been removed.
+
+    A file that cannot be opened counts as adopted, because a shared file system may fail for a time.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         return False
+    except OSError:
+        return True
     with open(descriptor, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
