@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -32,10 +30,9 @@ from jupyter_gpushare.cluster.channel.messages import (
     Start,
     Wait,
 )
-from jupyter_gpushare.cluster.node import keeper, kernel_folder, node_agent
+from jupyter_gpushare.cluster.node import keeper, kernel_folder, kernel_start, node_agent
 from jupyter_gpushare.cluster.node.kernel_start import start_kernel
 from jupyter_gpushare.cluster.node.node_agent import NodeAgent
-from jupyter_gpushare.cluster.settings import GpuShareCluster
 
 from ..support.polling import wait_until
 from ..support.ports import free_port
@@ -362,17 +359,7 @@ def test_a_coordinator_that_breaks_off_differs_from_none(
     assert failure.value.reason == "unreachable"
 
 
-def test_the_agent_refuses_a_program_that_is_no_jupyter_server(state: Path) -> None:
-    command = GpuShareCluster().command("localhost")
-    done = subprocess.run(command, input=b"status\n", capture_output=True, timeout=WAIT, check=False)
-    assert done.returncode == 2
-    assert b"Jupyter servers start this command" in done.stderr
-
-
-@pytest.mark.parametrize("redirection", ["< /dev/null", "< /etc/hosts", "<&-"])
-def test_the_agent_refuses_an_input_for_which_it_cannot_wait(state: Path, redirection: str) -> None:
-    command = f"{shlex.join(GpuShareCluster().command('localhost'))} {redirection}"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=WAIT, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    sentence = "the standard input is neither a pipe nor a socket; Jupyter servers start this command"
-    assert done.stderr == f"jupyter gpushare agent: {sentence}\n"
+def test_a_folder_that_is_removed_meanwhile_fails_no_start(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel_folder.KernelFolder("k2").make()
+    monkeypatch.setattr(kernel_folder.KernelFolder, "exists", lambda folder: True)
+    assert kernel_start._reserved_ports(kernel_folder.KernelFolder("k1")) == set()

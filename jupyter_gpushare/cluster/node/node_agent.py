@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import stat
 import sys
@@ -232,7 +233,7 @@ async def _ask_coordinator(message: dict[str, Any]) -> Any:
 async def serve() -> int:
     """Serve the standard streams until the end of the input. Return the exit status.
 
-    The standard input has to be a pipe, a socket or a terminal.
+    The standard input has to be a pipe or a socket.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
@@ -261,11 +262,11 @@ async def serve() -> int:
 
 
 def _is_stream(file: TextIO | None) -> bool:
-    """Return whether an event loop can wait for the file, which is None for a descriptor that is closed."""
+    """Return whether the file is a pipe or a socket; None: its descriptor is closed."""
     if file is None:
         return False
     mode = os.fstat(file.fileno()).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or file.isatty()
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _refuse(reason: str) -> int:
@@ -289,8 +290,12 @@ def _take_standard_output() -> int:
 
 
 def _write(output: int, line: bytes) -> None:
+    """Write a line, also to a socket that does not block because it is the standard input as well."""
     while line:
-        line = line[os.write(output, line) :]
+        try:
+            line = line[os.write(output, line) :]
+        except BlockingIOError:
+            select.select([], [output], [])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -302,7 +307,7 @@ def main(args: argparse.Namespace) -> int:
 
     The agent runs in the user's home directory, so that it keeps no other folder in use.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):  # a user without a home directory
         os.chdir(Path.home())
     if not _is_stream(sys.stdin):
         return _refuse("the standard input is neither a pipe nor a socket")
