@@ -158,9 +158,16 @@ def _reserved_ports(folder: KernelFolder) -> set[int]:
     """Return the ports of the user's other kernels, which run or start."""
     reserved: set[int] = set()
     for other in all_kernels():
-        if other.kernel != folder.kernel and not (other.exists() and other.ended()):
+        if other.kernel != folder.kernel and not _has_ended(other):
             reserved |= other.reserved_ports()
     return reserved
+
+
+def _has_ended(folder: KernelFolder) -> bool:
+    """Return whether a kernel has ended, and False for one that starts or whose folder is removed meanwhile."""
+    with contextlib.suppress(NodeError):
+        return folder.exists() and folder.ended() is not None
+    return False
 
 
 def _with_ports(connection: Connection, port_range: tuple[int, int], used: set[int]) -> Connection:
@@ -185,6 +192,8 @@ def _with_ports(connection: Connection, port_range: tuple[int, int], used: set[i
 def _bind(ip: str, ports: Iterable[int], used: Set[int], sockets: contextlib.ExitStack) -> int:
     """Return the first of the ports that is free and not used, which a socket in `sockets` keeps so far; 0: none is."""
     for port in ports:
+        if port in used:
+            continue
         probe = sockets.enter_context(socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET))
         if port:  # Linux would choose among half of the ports otherwise
             # Connections of a kernel that has ended may linger.
@@ -196,6 +205,7 @@ def _bind(ip: str, ports: Iterable[int], used: Set[int], sockets: contextlib.Exi
                 raise NodeError(f"the node does not have the address {ip}", "bad_address") from None
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise NodeError(f"the node cannot use the address {ip}: {error.strerror}", "bad_address") from None
+            probe.close()
             continue
         bound = int(probe.getsockname()[1])
         if bound not in used:
