@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -178,14 +180,23 @@ class ProcessFactory:
 
 
 class BusyProgram:
+    """Program whose events a thread reads, because a program whose pipe is full would stop in its turn."""
+
     def __init__(self, program: subprocess.Popen[str]) -> None:
         self._program = program
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.events: list[dict[str, Any]] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._program.stdout
+        for line in self._program.stdout:
+            self._lines.put(line)
+        self._lines.put("")
 
     def wait_for_event(self, event: str, after: float = 0.0) -> float:
         """Wait for the next event of a kind after the time `after`, and return its time."""
-        assert self._program.stdout
-        for line in self._program.stdout:
+        while line := self._lines.get():
             self.events.append(json.loads(line))
             if self.events[-1]["event"] == event and self.events[-1]["at"] > after:
                 return float(self.events[-1]["at"])
