@@ -68,7 +68,8 @@ class RequestingProvisioner(ClientProvisioner):
         self.identify_client(env)
         kwargs["cmd"] = [*self.kernel_spec.argv, *kwargs.pop("extra_arguments", [])]
         self._session = env.get("JPY_SESSION_NAME", "")
-        sent = {name: env[name] for name in self.settings.variables if name in env}
+        # The node agent substitutes variables, as jupyter_client does in the kernelspec's `env` only.
+        sent = {name: env[name].replace("$", "$$") for name in self.settings.variables if name in env}
         kwargs["env"] = {**sent, **(self.kernel_spec.env or {})}
         return kwargs
 

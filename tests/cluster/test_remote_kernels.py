@@ -65,6 +65,22 @@ def test_a_restart_keeps_the_ports_and_an_end_leaves_nothing(start_notebook: Sta
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
 
 
+def test_variables_of_the_server_reach_the_kernel_unchanged(
+    start_notebook: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the variables of the kernelspec contain variables of the node."""
+    spec = tmp_path / "jupyter" / "kernels" / "remote" / "kernel.json"
+    env = {"WORD": "${HOME}/$$word", "BOTH": "kernelspec"}
+    spec.write_text(json.dumps({**json.loads(spec.read_text()), "env": env}))
+    password = "pa$$word$HOME${HOME}$"
+    monkeypatch.setenv("MY_PASSWORD", password)
+    monkeypatch.setenv("BOTH", "server")
+    notebook = start_notebook(variables=["MY_PASSWORD", "BOTH", "MISSING"])
+    found = notebook.value("dict(__import__('os').environ)")
+    assert found["MY_PASSWORD"] == password
+    assert (found["WORD"], found["BOTH"]) == (f"{Path.home()}/$word", "kernelspec")
+
+
 def test_the_kernel_is_a_client_of_the_nodes_coordinator(start_notebook: Start) -> None:
     notebook = start_notebook(variables=["JPY_SESSION_NAME", "MINE"])
     env = notebook.value("dict(__import__('os').environ)")

@@ -65,12 +65,13 @@ class Start(Request, tag="start", kw_only=True):
 
     `argv` may contain `{connection_file}`. A first word `python` means the Python below `prefix`, or by default that of
     the node agent. `folder` is the working directory, by default the home directory. `env` adds to the environment of
-    the node agent. `port_range` bounds the ports, both ends included. A kernel that no server waits for ends after
-    `orphan_timeout` seconds; 0: never. With `must_share`, a client that the coordinator refuses fails the start;
-    otherwise the kernel starts without sharing. A node without room for the client at present always fails the start
-    ("no_room"). The first cell shows the `restart_reason`. With the id of a `move`, the
-    kernel loads the variables that `PutVariables` has brought, and ends soon without a server until it is confirmed.
-    The id `start` distinguishes the kernel from a later one with the same id.
+    the node agent, whose variables replace `$NAME` and `${NAME}` in the values; `$$` stands for `$`. `port_range`
+    bounds the ports, both ends included. A kernel that no server waits for ends after `orphan_timeout` seconds; 0:
+    never. With `must_share`, a client that the coordinator refuses fails the start; otherwise the kernel starts without
+    sharing. A node without room for the client at present always fails the start ("no_room"). The first cell shows the
+    `restart_reason`. With the id of a `move`, the kernel loads the variables that `PutVariables` has brought, and ends
+    soon without a server until it is confirmed. The id `start` distinguishes the kernel from a later one with the same
+    id.
     """
 
     kernel: str
