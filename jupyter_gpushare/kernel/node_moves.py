@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import io
 import json
 import os
 import re
@@ -39,7 +40,16 @@ _UNCHANGEABLE = (
     *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type),
     *(int, float, str, bytes, bool, type(None)),
 )
+_FILES_IN_MEMORY = (io.BytesIO, io.StringIO)
 _MOVE_LINE = re.compile(r"%?gpushare\s+move\b")
+
+
+class _Bound(Exception):
+    """Object that belongs to one process, as a part of a variable. The text is a noun, such as "a file"."""
+
+    def __init__(self, noun: str, value: Any) -> None:
+        super().__init__(noun)
+        self.value = value
 
 
 class KernelHasMoved(Exception):
@@ -253,6 +263,8 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
             return super().get(i)
 
         def save(self, obj: Any, *args: Any, **options: Any) -> Any:
+            if noun := _bound_noun(obj):
+                raise _Bound(noun, obj)
             if id(obj) not in self.memo:
                 file.require(_size_of_array(obj))  # before the object is copied
             return super().save(obj, *args, **options)
@@ -273,7 +285,10 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
             except Exception as error:
                 if file.error:
                     raise file.error from None
-                left_out[name] = _one_line(error)
+                if isinstance(error, _Bound):
+                    left_out[name] = str(error) if error.value is value else f"contains {error}"
+                else:
+                    left_out[name] = _one_line(error)
                 file.truncate(size)
                 while len(memo) > before:
                     memo.popitem()
@@ -284,6 +299,15 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
         content = json.dumps(index).encode()
         opened.write(content + len(content).to_bytes(_INDEX_LENGTH, "big"))
     return len(index), left_out
+
+
+def _bound_noun(value: Any) -> str:
+    """Return what an object is that belongs to this process, such as "a file", and "" for other objects.
+
+    dill would open a file again on the other node by its name and mode, which empties a file of mode "w".
+    """
+    kind = type(value)  # rather than the attribute __class__, which may raise any error
+    return "a file" if issubclass(kind, io.IOBase) and not issubclass(kind, _FILES_IN_MEMORY) else ""
 
 
 def _size_of_array(value: Any) -> int:

@@ -199,6 +199,39 @@ async def test_a_variable_that_cannot_be_loaded_leaves_the_kernel_with_all(movin
     assert await moving.value("x") == "41"
 
 
+async def test_files_keep_their_contents(moving: Moving, tmp_path: Path) -> None:
+    """A file of mode `w` that the new kernel opened again would be emptied, also by a move that is refused later."""
+    for name in ("closed", "open", "read"):
+        (tmp_path / name).write_text("before")
+    code = f"""
+class Unloaded:
+    def __reduce__(self):
+        return int, ("no number",)
+unloaded = Unloaded()
+with open({str(tmp_path / "closed")!r}, "w") as closed:
+    closed.write("result")
+opened = open({str(tmp_path / "open")!r}, "w")
+print("result", file=opened, flush=True, end="")
+read = open({str(tmp_path / "read")!r})
+log = [closed]
+x = 41
+"""
+    await moving.value("1", code=code)
+    for is_refused in (True, False):
+        await moving.move()
+        for name in ("closed", "opened", "read"):
+            await moving.shows(f"Not taken along: {name} (a file)")
+        await moving.shows("Not taken along: log (contains a file)")
+        if is_refused:
+            await moving.shows("unloaded (ValueError: invalid literal")
+            assert await moving.value("[opened.closed, x]", code="del unloaded") == "[False, 41]"
+        else:
+            await moving.is_on(moving.there)
+            assert await moving.value("['closed' in globals(), x]") == "[False, 41]"
+        contents = {name: (tmp_path / name).read_text() for name in ("closed", "open", "read")}
+        assert contents == {"closed": "result", "open": "result", "read": "before"}
+
+
 async def test_a_move_without_sense_changes_nothing(moving: Moving) -> None:
     """An unknown node counts as a device, and the coordinator names the allowed ones."""
     here, there = moving.here, moving.there

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import random
 import signal
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -122,6 +125,50 @@ def test_an_object_whose_attributes_fail_moves(tmp_path: Path) -> None:
             raise RuntimeError("no size")
 
     assert save_variables({"x": [Failing()]}, str(tmp_path / "v")) == (1, {})
+
+
+def test_files_stay_behind_with_their_contents(tmp_path: Path) -> None:
+    """A file that is opened again by its name and mode is emptied, or replaced by another one."""
+    names = [tmp_path / name for name in ("closed", "open", "read", "new", "binary", "plus", "raw")]
+    for path in names:
+        path.write_text("before")
+    (tmp_path / "new").unlink()
+    with open(names[0], "w") as closed:
+        closed.write("result")
+    with contextlib.ExitStack() as stack:
+        files: dict[str, Any] = {
+            "closed": closed,
+            "open": stack.enter_context(open(names[1], "w")),
+            "read": stack.enter_context(open(names[2])),
+            "new": stack.enter_context(open(names[3], "x")),
+            "binary": stack.enter_context(open(names[4], "wb")),
+            "plus": stack.enter_context(open(names[5], "rb+")),
+            "raw": stack.enter_context(open(names[6], "wb", buffering=0)),
+            "named": stack.enter_context(tempfile.NamedTemporaryFile("w")),
+            "unnamed": stack.enter_context(tempfile.TemporaryFile()),
+        }
+        for name in ("open", "new"):
+            files[name].write("result")
+            files[name].flush()
+        for name in ("binary", "raw"):
+            files[name].write(b"result")
+            files[name].flush()
+        contents = [path.read_text() for path in names]
+        variables = {**files, "log": {"files": [closed]}, "write": lambda file=closed: file.write("x"), "x": 41}
+        found, unsaved, unloaded = moved(variables, tmp_path / "v")
+        assert [path.read_text() for path in names] == contents
+        assert contents == ["result", "result", "before", "result", "result", "before", "result"]
+    assert found == {"x": 41} and not unloaded
+    expected = dict.fromkeys(files, "a file") | dict.fromkeys(("named", "log", "write"), "contains a file")
+    assert unsaved == expected
+
+
+def test_files_in_memory_move(tmp_path: Path) -> None:
+    variables = {"text": io.StringIO("a\nb\n"), "binary": io.BytesIO(b"abc")}
+    variables["text"].readline()
+    found, unsaved, unloaded = moved(variables, tmp_path / "v")
+    assert not unsaved and not unloaded
+    assert found["text"].read() == "b\n" and found["binary"].read() == b"abc"
 
 
 def test_a_file_without_its_end_is_refused(tmp_path: Path) -> None:
