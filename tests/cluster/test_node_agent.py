@@ -108,6 +108,17 @@ def test_a_kernel_has_the_folder_the_variables_and_the_client(node: Node, tmp_pa
     assert "libgpushare" in preload
 
 
+def test_a_kernel_has_no_variables_of_the_agents_slurm_job(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_CONF", "SLURMD_NODENAME", "SRUN_DEBUG"):
+        monkeypatch.setenv(name, f"agent-{name}")
+    env = {"SLURM_NTASKS": "4", "AGENT_JOB": "${SLURM_JOB_ID}"}
+    node.request(start_request(argv=["env"], env=env))
+    node.request(Wait(kernel="k1"))
+    lines = node.request(Output(kernel="k1", max_bytes=1 << 16))["text"].splitlines()
+    found = {line for line in lines if line.startswith(("SLURM", "SRUN", "AGENT"))}
+    assert found == {"SLURM_CONF=agent-SLURM_CONF", "SLURM_NTASKS=4", "AGENT_JOB=agent-SLURM_JOB_ID"}
+
+
 def test_output_is_the_end_of_what_was_printed(node: Node) -> None:
     node.request(start_request(argv=["seq", "10000"]))
     node.request(Wait(kernel="k1"))

@@ -142,10 +142,13 @@ def test_the_preset_starts_a_kernel_without_secrets_of_a_server_inside_a_job(
         notebook = start_notebook(NODES[0], engine="slurm", variables=["GPUSHARE_SIMULATE"], **settings)
         notebook.use_gpu()
         found = notebook.value("dict(__import__('os').environ)")
+        job = "srun --oversubscribe printenv SLURM_JOB_ID"
+        own_job = notebook.value(f"__import__('subprocess').getoutput({job!r})")
         notebook.manager.shutdown_kernel(now=True)
         recorded = recording()
     end_nodes_below(slurm.folder)
-    assert found["SLURMD_NODENAME"] == NODES[0] and found["SLURM_JOB_ID"] != "99999"
+    assert [name for name in found if name.startswith("SLURM")] == ["SLURM_CONF"]
+    assert own_job.isdecimal() and own_job != "99999"
     assert secret not in found.values()
     assert b"gpushare-node" in recorded and secret.encode() not in recorded
 

@@ -30,6 +30,8 @@ from .kernel_folder import KernelFolder, all_kernels
 
 _REGISTRATION_SECONDS = 20.0  # which a busy node may need to start a coordinator
 _ENCRYPTING_IPYKERNEL = (7, 3)  # the first version that obeys the keys in a connection file
+# Variables of the agent's job of Slurm, with which `srun` in a kernel would wait for a step of that job.
+_JOB_PREFIXES = ("SLURM_", "SLURMD_", "SRUN_")
 
 
 def start_kernel(request: Start) -> Started:
@@ -111,13 +113,17 @@ def _register(request: Start, identity: kernel_env.Identity) -> kernel_env.Regis
 
 
 def _node_environment(request: Start, folder: KernelFolder) -> dict[str, str]:
-    """Return the environment of the node agent, with that of the request and with the programs below the prefix."""
+    """Return the environment of the node agent, with that of the request and with the programs below the prefix.
+
+    The variables of the node agent's job of Slurm are left out, unless the request has them.
+    """
     env = dict(os.environ)
     if request.prefix:
         env["PATH"] = os.pathsep.join(filter(None, [os.path.join(request.prefix, "bin"), env.get("PATH", "")]))
         env["VIRTUAL_ENV"] = request.prefix
         env.pop("PYTHONHOME", None)
-    env |= {name: string.Template(value).safe_substitute(env) for name, value in request.env.items()}
+    requested = {name: string.Template(value).safe_substitute(env) for name, value in request.env.items()}
+    env = {name: value for name, value in env.items() if not _is_of_job(name)} | requested
     if request.client.memory_mode:
         env["GPUSHARE_MEMORY_MODE"] = request.client.memory_mode
     env["GPUSHARE_KERNEL_FOLDER"] = str(folder.path)
@@ -125,6 +131,10 @@ def _node_environment(request: Start, folder: KernelFolder) -> dict[str, str]:
     if request.move:
         env["GPUSHARE_VARIABLES"] = str(kernel_moves.variables_file(folder, request.move))
     return env
+
+
+def _is_of_job(name: str) -> bool:
+    return name.startswith(_JOB_PREFIXES) and name != "SLURM_CONF"
 
 
 def _arguments(request: Start, folder: KernelFolder) -> list[str]:
