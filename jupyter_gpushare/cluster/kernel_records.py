@@ -21,7 +21,10 @@ from .node.keeper import start_ticks, write_file
 
 
 class KernelRecord(msgspec.Struct, kw_only=True):
-    """Kernel on a node. `session` is the notebook's path if a session has started the kernel, else ""."""
+    """Kernel on a node. `session` is the notebook's path if a session has started the kernel, else "".
+
+    `engine` is the digest of the settings by which a server reaches the node, or "" in a record of an older version.
+    """
 
     kernel: str
     kernel_name: str
@@ -32,6 +35,7 @@ class KernelRecord(msgspec.Struct, kw_only=True):
     token: str
     quota: str
     session: str
+    engine: str = ""
     server: int = msgspec.field(default_factory=os.getpid)
     server_ticks: int = msgspec.field(default_factory=lambda: start_ticks(os.getpid()))
 
@@ -39,6 +43,10 @@ class KernelRecord(msgspec.Struct, kw_only=True):
     def has_server(self) -> bool:
         """Return whether the Jupyter server that has started or adopted the kernel runs."""
         return start_ticks(self.server) == self.server_ticks
+
+    def has_engine(self, digest: str) -> bool:
+        """Return whether a server with this digest of its settings reaches the kernel's node."""
+        return self.engine in ("", digest)
 
 
 def _folder() -> Path:

@@ -139,7 +139,9 @@ class RemoteProvisioner(RequestingProvisioner):
     async def _launch(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         self._loop = asyncio.get_running_loop()
         self._start_request = functools.partial(self._make_request, cmd, kwargs["env"], kwargs.get("cwd") or "")
-        if not self._chosen and kernel_records.load(self.kernel_id):
+        if not self._chosen and (record := kernel_records.load(self.kernel_id)):
+            if not record.has_engine(self.settings.engine_digest(record.node)):
+                raise NodeError(f"the kernel {self.kernel_id} has another engine (c.GpuShareCluster)", "has_server")
             record = kernel_records.claim(self.kernel_id)
             if record is None:
                 raise NodeError(f"another Jupyter server has the kernel {self.kernel_id}", "has_server")

@@ -103,6 +103,7 @@ class RequestingProvisioner(ClientProvisioner):
             **self.identity._asdict(),
             quota=self.quota,
             session=self._session,
+            engine=self.settings.engine_digest(node),
         )
 
     def _client_request(self, env: Mapping[str, str]) -> ClientRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -185,13 +186,20 @@ class GpuShareCluster(Configurable):
         python = os.path.join(self.prefix or sys.prefix, "bin", "python")
         remote = [python, "-m", "jupyter_gpushare", *arguments]
         words: list[str] = []
-        engine = "local" if node == _LOCAL_NODE and node in self.nodes else self.engine
+        engine = self._engine_of(node)
         for word in shlex.split(ENGINES.get(engine, engine)):
             if word == "{agent}":
                 words += remote
             else:
                 words.append(word.replace("{node}", node).replace("{quoted_agent}", shlex.join(remote)))
         return words
+
+    def engine_digest(self, node: str) -> str:
+        """Return a digest of the settings that decide which host a node agent of this node runs on."""
+        return hashlib.sha256(shlex.join([self._engine_of(node), self.prefix]).encode()).hexdigest()
+
+    def _engine_of(self, node: str) -> str:
+        return "local" if node == _LOCAL_NODE and node in self.nodes else self.engine
 
     def address(self, node: str) -> str:
         """Return the IP address of the node's kernels. Raise OSError for an unknown name."""

@@ -131,7 +131,8 @@ def test_a_manager_of_a_later_server_adopts_the_kernel(start_notebook: Start) ->
     kernel = first.manager.kernel_id
     record = kernel_records.load(kernel)
     assert record is not None and record.has_server
-    kernel_records.save(msgspec.structs.replace(record, server_ticks=1))  # as if that server had ended
+    # As if that server had ended, which had a version without engines in its records.
+    kernel_records.save(msgspec.structs.replace(record, server_ticks=1, engine=""))
     assert [one.kernel for one in kernel_records.without_server()] == [kernel]
     kill_agents()
     second = start_notebook(kernel_id=kernel)
@@ -155,6 +156,11 @@ def test_a_kernel_has_one_server(start_notebook: Start) -> None:
     assert kernel_records.claim(record.kernel) is None
     with pytest.raises(NodeError, match="another Jupyter server has the kernel"):
         start_notebook(kernel_id=record.kernel)
+    other = msgspec.structs.replace(record, server_ticks=1, engine="another digest")
+    kernel_records.save(other)
+    with pytest.raises(NodeError, match="has another engine"):
+        start_notebook(kernel_id=record.kernel)
+    assert kernel_records.load(record.kernel) == other
     kernel_records.save(msgspec.structs.replace(record, server_ticks=1))
     assert kernel_records.claim(record.kernel) == record
     assert notebook.value("6 * 7") == 42

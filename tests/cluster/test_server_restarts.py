@@ -14,7 +14,7 @@ from jupyter_gpushare.cluster import kernel_records
 from jupyter_gpushare.cluster.node import kernel_folder
 
 from ..support.polling import wait_until
-from .conftest import WAIT, JupyterServer
+from .conftest import WAIT, JupyterServer, separate_nodes
 
 NOTEBOOKS = 3
 
@@ -84,6 +84,26 @@ def test_a_kernel_that_has_ended_without_a_server_is_forgotten(
     wait_until(lambda: kernel_records.load(kernel) is None)
     assert second.request("GET", "kernels") == []
     assert "has ended without a Jupyter server" in second.log.read_text()
+
+
+def test_a_server_with_another_engine_leaves_the_kernels(
+    start_server: Callable[..., JupyterServer], tmp_path: Path
+) -> None:
+    first = start_server(**separate_nodes(tmp_path))
+    kernel = first.request("POST", "kernels", {"name": "remote"})["id"]
+    first.kill()
+    record = kernel_records.load(kernel)
+    assert record is not None
+    other = start_server()
+    wait_until(lambda: f"kernels {kernel} on {record.node}" in other.log.read_text(), WAIT)
+    assert other.request("GET", "kernels") == []
+    assert kernel_records.load(kernel) == record
+    other.kill()
+    second = start_server(**separate_nodes(tmp_path))
+    wait_until(lambda: [one["id"] for one in second.request("GET", "kernels")] == [kernel], WAIT)
+    second.process.terminate()
+    second.process.wait(WAIT)
+    assert kernel_records.load(kernel) is None
 
 
 def test_a_kernel_that_cannot_be_adopted_is_logged(start_server: Callable[[], JupyterServer], tmp_path: Path) -> None:

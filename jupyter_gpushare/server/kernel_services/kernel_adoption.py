@@ -10,12 +10,16 @@ import contextlib
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_core.utils import ensure_async
+from traitlets import TraitError
 
 from ...cluster import kernel_records
 from ...cluster.kernel_records import KernelRecord
+
+if TYPE_CHECKING:
+    from ...cluster.settings import GpuShareCluster
 
 _RETRY_SECONDS = (1.0, 5.0, 15.0, 60.0)  # between the tries to reach a node; the last one repeats
 
@@ -30,16 +34,29 @@ class KernelAdoption:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """Adopt the kernels in the background."""
-        for record in kernel_records.without_server():
-            self._tasks.append(asyncio.get_running_loop().create_task(self._adopt(record)))
+        """Adopt the kernels in the background, except those of another engine, which alone reaches their nodes."""
+        records = list(kernel_records.without_server())
+        if not records:
+            return
+        from ...cluster.settings import GpuShareCluster
+
+        try:
+            settings = GpuShareCluster(parent=self._server)
+        except TraitError as error:
+            self._log.error("cannot adopt kernels on nodes: %s", error)
+            return
+        own = [record for record in records if record.has_engine(settings.engine_digest(record.node))]
+        if others := ", ".join(f"{record.kernel} on {record.node}" for record in records if record not in own):
+            self._log.warning("left for a Jupyter server with their engine (c.GpuShareCluster): kernels %s", others)
+        for record in own:
+            self._tasks.append(asyncio.get_running_loop().create_task(self._adopt(record, settings)))
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _adopt(self, record: KernelRecord) -> None:
+    async def _adopt(self, record: KernelRecord, settings: GpuShareCluster) -> None:
         """Adopt a kernel as soon as its node answers."""
         from ...cluster.channel.messages import NodeError
 
@@ -47,7 +64,7 @@ class KernelAdoption:
             return
         for number in range(1 << 30):
             try:
-                if await self._is_running(record):
+                if await self._is_running(record, settings):
                     await self._start(record)
                 else:
                     self._log.warning("kernel %s on %s has ended without a Jupyter server", record.kernel, record.node)
@@ -60,13 +77,11 @@ class KernelAdoption:
                 self._log.exception("cannot adopt kernel %s on %s", record.kernel, record.node)
                 return
 
-    async def _is_running(self, record: KernelRecord) -> bool:
+    async def _is_running(self, record: KernelRecord, settings: GpuShareCluster) -> bool:
         """Return whether the node still has the kernel. Raise NodeError."""
         from ...cluster.channel.messages import Forget, Running
         from ...cluster.node_connection import CONNECTIONS
-        from ...cluster.settings import GpuShareCluster
 
-        settings = GpuShareCluster(parent=self._server)
         command = settings.command(record.node)
         connection = await asyncio.to_thread(CONNECTIONS.connection, record.node, command)
         answer = asyncio.wrap_future(connection.request(Running()))
