@@ -43,6 +43,7 @@ from jupyter_gpushare.cluster.remote_kernel import RemoteKernel
 
 from ..support.polling import wait_until
 from .conftest import WAIT, Node, start_request
+from .test_broken_starts import clients
 
 FIRST, SECOND = "0" * 16, "1" * 16
 
@@ -195,10 +196,10 @@ def test_a_withdrawn_move_ends_its_own_kernel_only(node: Node) -> None:
     node.request(put())
     pid = node.request(start_request(move=FIRST))["pid"]
     node.request(set_move("withdrawn", SECOND))
-    assert keeper.start_ticks(pid)
+    assert keeper.start_ticks(pid) and "k1" in clients(node)
     node.request(set_move("withdrawn"))
     wait_until(lambda: not keeper.start_ticks(pid))
-    assert not folder().exists()
+    assert not folder().exists() and "k1" not in clients(node)
 
 
 def test_a_later_move_replaces_the_kernel_of_a_move_without_a_server(node: Node) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import msgspec
 
+from ...launch import kernel_env
 from ..channel.messages import LoadedVariables, Move, NodeError, PutVariables, SetMove, TakeVariables, Variables
 from . import broken_start
 from .keeper import UNCONFIRMED, write_file
@@ -180,7 +181,10 @@ def set_move(request: SetMove) -> list[Move]:
 
 
 def withdraw(folder: KernelFolder, move: str) -> None:
-    """End the kernel that this move has started on this node, and remove its folder. Leave any other kernel alone."""
+    """End the kernel that this move has started on this node, and remove its client and its folder.
+
+    Leave any other kernel alone.
+    """
     if _has_started(folder, move):
         end = time.monotonic() + _END_SECONDS
         while folder.exists() and folder.ended() is None and time.monotonic() < end:
@@ -190,6 +194,8 @@ def withdraw(folder: KernelFolder, move: str) -> None:
                         os.killpg(pid, signal.SIGKILL)
             time.sleep(_END_POLL_SECONDS)
         with suppress(NodeError):
+            if folder.exists() and (client := folder.state()["client"]):
+                kernel_env.unregister_client(kernel_env.Identity(client, ""))
             broken_start.discard(folder)
         folder.remove()
     elif variables_file(folder, move).exists() and not (folder.exists() or folder.connection_file.exists()):
