@@ -84,6 +84,11 @@ class NodeConnection:
         """Return whether the engine may still need time to start the agent."""
         return not self.is_greeted and time.monotonic() < self._last_answer_at + _START_SECONDS
 
+    @property
+    def errors(self) -> str:
+        """Return the last lines that the engine or the agent has printed, besides the messages, or ""."""
+        return "; ".join(self._errors)
+
     def request(self, message: Request) -> Future[Any]:
         """Send a request. The future gets the result, or a NodeError.
 
@@ -220,7 +225,7 @@ class NodeConnection:
     def _fail(self) -> None:
         """Fail all requests, because the agent has ended."""
         assert self.process.stdin is not None
-        words = "; ".join(self._errors) or f"exit status {self.process.poll()}"
+        words = self.errors or f"exit status {self.process.poll()}"
         self._has_ended.set()
         with self._lock:
             reason = "agent_ended" if self.is_greeted else "engine_failed"  # then no request has been sent
@@ -248,6 +253,12 @@ class NodeConnections:
             if found is None or found.failure is not None:
                 found = self._by_command[key] = NodeConnection(node, command)
             return found
+
+    def start_errors(self, command: Sequence[str]) -> str:
+        """Return the last lines that the engine has printed, if this command has not started its agent yet, or ""."""
+        with self._lock:
+            found = self._by_command.get(tuple(command))
+        return found.errors if found and not found.is_greeted else ""
 
     def present(self) -> list[NodeConnection]:
         """Return the connections that have not failed."""

@@ -221,4 +221,7 @@ class RequestingProvisioner(ClientProvisioner):
         try:
             return await asyncio.wait_for(asyncio.shield(result), seconds)
         except asyncio.TimeoutError:
-            raise NodeError(f"the node {self.node_name} has not answered within {seconds:g} s", "timeout") from None
+            words = [f"the node {self.node_name} has not answered within {seconds:g} s"]
+            if errors := CONNECTIONS.start_errors(self.settings.command(self.node_name)):
+                words.append(errors)
+            raise NodeError(": ".join(words), "timeout") from None

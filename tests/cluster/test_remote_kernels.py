@@ -22,6 +22,7 @@ from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 from jupyter_gpushare.cluster.remote_kernel import RemoteKernel
 from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
+from jupyter_gpushare.cluster.settings import GpuShareCluster
 from jupyter_gpushare.server import node_snapshots
 from jupyter_gpushare.wire import address
 from jupyter_gpushare.wire.client import CoordinatorError
@@ -306,6 +307,15 @@ def test_the_reason_of_an_early_end_is_logged(start_notebook: Start, caplog: pyt
     notebook.client.execute("import os, sys; print('no licence', file=sys.__stderr__, flush=True); os._exit(7)")
     wait_until(lambda: "no licence" in caplog.text)
     assert "status 7" in caplog.text
+
+
+def test_a_start_that_times_out_has_the_engines_own_reason(start_notebook: Start) -> None:
+    engine = "sh -c 'echo the node is drained >&2; sleep 600' {agent}"
+    command = GpuShareCluster(engine=engine).command("localhost")
+    wait_until(lambda: CONNECTIONS.connection("localhost", command).errors, WAIT)
+    with pytest.raises(NodeError) as failure:
+        start_notebook(engine=engine, start_timeout="0.2")
+    assert str(failure.value) == "the node localhost has not answered within 0.2 s: the node is drained"
 
 
 @pytest.mark.parametrize(
