@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,8 @@ from .node.keeper import start_ticks, write_file
 class KernelRecord(msgspec.Struct, kw_only=True):
     """Kernel on a node. `session` is the notebook's path if a session has started the kernel, else "".
 
-    `engine` is the digest of the settings by which a server reaches the node, or "" in a record of an older version.
+    `engine` is the digest of the settings by which a server reaches the node, and `root` the folder of the server's
+    notebooks. A record of an older version has "" for these, and that of a kernel of a script has "" for `root`.
     """
 
     kernel: str
@@ -36,6 +38,7 @@ class KernelRecord(msgspec.Struct, kw_only=True):
     quota: str
     session: str
     engine: str = ""
+    root: str = ""
     server: int = msgspec.field(default_factory=os.getpid)
     server_ticks: int = msgspec.field(default_factory=lambda: start_ticks(os.getpid()))
 
@@ -47,6 +50,15 @@ class KernelRecord(msgspec.Struct, kw_only=True):
     def has_engine(self, digest: str) -> bool:
         """Return whether a server with this digest of its settings reaches the kernel's node."""
         return self.engine in ("", digest)
+
+    def has_root(self, root: Path) -> bool:
+        """Return whether a server with this folder may adopt the kernel."""
+        return self.root in ("", str(root))
+
+
+def notebook_root(server: Any) -> Path:
+    """Return the folder of a Jupyter server's notebooks."""
+    return Path(getattr(server.contents_manager, "root_dir", server.root_dir))
 
 
 def _folder() -> Path:

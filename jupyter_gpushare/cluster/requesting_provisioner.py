@@ -18,7 +18,7 @@ from .. import units
 from ..client_provisioner import ClientProvisioner, InvalidSetting, RequestFailed
 from . import pending_start
 from .channel.messages import UNREACHABLE, ClientRequest, Connection, NodeError, Request, Start, Started
-from .kernel_records import KernelRecord
+from .kernel_records import KernelRecord, notebook_root
 from .node_connection import CONNECTIONS
 from .remote_kernel import RemoteKernel
 from .settings import GpuShareCluster, check_node
@@ -94,6 +94,7 @@ class RequestingProvisioner(ClientProvisioner):
 
     def _record(self, node: str, request: Start, started: Started) -> KernelRecord:
         assert self.identity is not None
+        server = getattr(getattr(self.parent, "parent", None), "parent", None)  # missing in a script
         return KernelRecord(
             kernel=self.kernel_id,
             kernel_name=request.connection.kernel_name,
@@ -104,6 +105,7 @@ class RequestingProvisioner(ClientProvisioner):
             quota=self.quota,
             session=self._session,
             engine=self.settings.engine_digest(node),
+            root=str(notebook_root(server)) if hasattr(server, "contents_manager") else "",
         )
 
     def _client_request(self, env: Mapping[str, str]) -> ClientRequest:

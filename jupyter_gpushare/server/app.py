@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
 
+from ..cluster.kernel_records import notebook_root
 from ..config.traits import GpuShare
 from ..wire.client import default_coordinator_argv
 from ..wire.messages import Request
@@ -53,7 +53,7 @@ class GpuShareApp(ExtensionApp):
         self.gpushare = GpuShare(parent=self)
         self.kernels = Kernels(self.serverapp.kernel_manager)
         events = self.serverapp.event_logger
-        root = Path(getattr(self.serverapp.contents_manager, "root_dir", self.serverapp.root_dir))
+        root = notebook_root(self.serverapp)
         self.starts = WaitingStarts(root, lambda: self.supervisor.send_changes())
         self.nodes = NodeSnapshots(
             self.kernels,

@@ -253,12 +253,12 @@ EXTENSIONS = {
 
 
 class JupyterServer:
-    """Jupyter server in a process of its own, with the folders `work` and `config` and separate nodes in a folder."""
+    """Jupyter server in a process of its own, with the folder `config` and a root folder in a folder."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, root: str = "work", **settings: Any) -> None:
         self.port = free_port()
         self.folder = folder
-        work, config = folder / "work", folder / "config"
+        work, config = folder / root, folder / "config"
         for made in (work, config):
             made.mkdir(exist_ok=True)
         content = {"GpuShareCluster": settings, "ServerApp": {"jpserver_extensions": EXTENSIONS}}
@@ -309,8 +309,8 @@ def start_server(
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     servers: list[JupyterServer] = []
 
-    def start(**settings: Any) -> JupyterServer:
-        servers.append(JupyterServer(tmp_path, **settings))
+    def start(root: str = "work", **settings: Any) -> JupyterServer:
+        servers.append(JupyterServer(tmp_path, root, **settings))
         return servers[-1]
 
     yield start

@@ -132,8 +132,8 @@ def test_a_manager_of_a_later_server_adopts_the_kernel(start_notebook: Start) ->
     kernel = first.manager.kernel_id
     record = kernel_records.load(kernel)
     assert record is not None and record.has_server
-    # As if that server had ended, which had a version without engines in its records.
-    kernel_records.save(msgspec.structs.replace(record, server_ticks=1, engine=""))
+    # As if that server had ended, which had a version without engines and roots in its records.
+    kernel_records.save(msgspec.structs.replace(record, server_ticks=1, engine="", root=""))
     assert [one.kernel for one in kernel_records.without_server()] == [kernel]
     kill_agents()
     second = start_notebook(kernel_id=kernel)

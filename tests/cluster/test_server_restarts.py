@@ -106,6 +106,27 @@ def test_a_server_with_another_engine_leaves_the_kernels(
     assert kernel_records.load(kernel) is None
 
 
+def test_a_server_of_another_folder_leaves_the_kernels(
+    start_server: Callable[..., JupyterServer], tmp_path: Path
+) -> None:
+    first = start_server()
+    session = {"path": "a.ipynb", "name": "a.ipynb", "type": "notebook", "kernel": {"name": "remote"}}
+    kernel = first.request("POST", "sessions", session)["kernel"]["id"]
+    assert value(tmp_path / "runtime", kernel, "globals().setdefault('x', 41)") == "41"
+    first.kill()
+    record = kernel_records.load(kernel)
+    other = start_server(root="other")
+    wait_until(lambda: f"kernels {kernel} on localhost" in other.log.read_text(), WAIT)
+    assert other.request("GET", "kernels") == []
+    other.process.terminate()
+    other.process.wait(WAIT)
+    assert kernel_records.load(kernel) == record
+    second = start_server()
+    found = wait_until(lambda: second.request("GET", "sessions"), WAIT)
+    assert [(one["path"], one["kernel"]["id"]) for one in found] == [("a.ipynb", kernel)]
+    assert value(tmp_path / "runtime", kernel, "x + 1") == "42"
+
+
 def test_a_kernel_that_cannot_be_adopted_is_logged(start_server: Callable[[], JupyterServer], tmp_path: Path) -> None:
     first = start_server()
     kernel = first.request("POST", "kernels", {"name": "remote"})["id"]

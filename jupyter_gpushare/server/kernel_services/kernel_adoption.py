@@ -34,7 +34,10 @@ class KernelAdoption:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """Adopt the kernels in the background, except those of another engine, which alone reaches their nodes."""
+        """Adopt the kernels in the background, except those of another root folder or engine.
+
+        The server of that folder adopts its kernels with their notebooks, and only that engine reaches their nodes.
+        """
         records = list(kernel_records.without_server())
         if not records:
             return
@@ -45,9 +48,14 @@ class KernelAdoption:
         except TraitError as error:
             self._log.error("cannot adopt kernels on nodes: %s", error)
             return
-        own = [record for record in records if record.has_engine(settings.engine_digest(record.node))]
+        own = [
+            record
+            for record in records
+            if record.has_root(self._root) and record.has_engine(settings.engine_digest(record.node))
+        ]
         if others := ", ".join(f"{record.kernel} on {record.node}" for record in records if record not in own):
-            self._log.warning("left for a Jupyter server with their engine (c.GpuShareCluster): kernels %s", others)
+            words = "left for a Jupyter server with their root folder and engine (c.GpuShareCluster): kernels %s"
+            self._log.warning(words, others)
         for record in own:
             self._tasks.append(asyncio.get_running_loop().create_task(self._adopt(record, settings)))
 
