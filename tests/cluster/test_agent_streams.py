@@ -39,6 +39,24 @@ def test_the_agent_refuses_an_input_for_which_it_cannot_wait(state: Path, redire
     assert done.stderr == f"jupyter gpushare agent: {sentence}\n"
 
 
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [("> /dev/full", "cannot be written: No space left on device"), (">&-", "is closed")]
+)
+def test_the_agent_ends_without_an_output(state: Path, redirection: str, reason: str) -> None:
+    command = f"{shlex.join(GpuShareCluster().command('localhost'))} {redirection}"
+    done = subprocess.run(["sh", "-c", command], input="", capture_output=True, text=True, timeout=WAIT, check=False)
+    sentence = f"the standard output {reason}; Jupyter servers start this command"
+    assert (done.returncode, done.stderr) == (2, f"jupyter gpushare agent: {sentence}\n")
+
+
+def test_the_agent_refuses_a_line_that_is_too_long(state: Path) -> None:
+    command = GpuShareCluster().command("localhost")
+    text = b"x" * (2 * node_agent.MAX_LINE_BYTES)
+    done = subprocess.run(command, input=text, capture_output=True, timeout=WAIT, check=False)
+    sentence = b"a line of the standard input has more than 16 MiB; Jupyter servers start this command"
+    assert (done.returncode, done.stderr) == (2, b"jupyter gpushare agent: " + sentence + b"\n")
+
+
 def test_the_agent_serves_one_socket_for_both_directions(state: Path) -> None:
     """The answer is larger than the buffer of the socket, which is full while the test reads nothing."""
     mine, theirs = socket.socketpair()

@@ -275,11 +275,16 @@ def _refuse(reason: str) -> int:
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
-    """Return the next line, or an empty one at the end of the input or after a long silence of the server."""
+    """Return the next line, or an empty one at the end of the input or after a long silence of the server.
+
+    Raise ChannelError for a line that is too long.
+    """
     try:
         return await asyncio.wait_for(reader.readline(), SERVER_SILENCE_SECONDS)
     except asyncio.TimeoutError:
         return b""
+    except ValueError:
+        raise ChannelError(f"a line of the standard input has more than {MAX_LINE_BYTES >> 20} MiB") from None
 
 
 def _take_standard_output() -> int:
@@ -311,7 +316,11 @@ def main(args: argparse.Namespace) -> int:
         os.chdir(Path.home())
     if not _is_stream(sys.stdin):
         return _refuse("the standard input is neither a pipe nor a socket")
+    if sys.stdout is None:
+        return _refuse("the standard output is closed")
     try:
         return asyncio.run(serve())
     except (BrokenPipeError, KeyboardInterrupt):
         return 0
+    except OSError as error:
+        return _refuse(f"the standard output cannot be written: {error.strerror}")
