@@ -7,7 +7,7 @@ No metric has the label of a client, which is the path of a notebook; the metric
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -91,6 +91,7 @@ def snapshot_metrics(status: Mapping[str, Any]) -> Iterator[Metric]:
     for phase in sorted({*PHASES, *counts}):
         phases.add_metric([phase], counts[phase])
     yield phases
+    yield from _hibernation_metrics([client.get("hibernated", 0) for client in status["clients"]])
     limits = GaugeMetricFamily("gpushare_limit", "Launch budget of a client", labels=["client", "unit", "reason"])
     for client in status["clients"]:
         for limit in client.get("limits", ()):
@@ -127,6 +128,16 @@ def snapshot_metrics(status: Mapping[str, Any]) -> Iterator[Metric]:
         yield from _histogram(name, help_text, about.get(key))
     yield from _usage_metrics(about.get("usage", []))
     yield from _coordinator_metrics(about)
+
+
+def _hibernation_metrics(sizes: Sequence[int]) -> Iterator[Metric]:
+    """Yield the metrics of hibernated clients. `sizes`: the bytes of each client; 0: the client is not hibernated."""
+    clients = GaugeMetricFamily("gpushare_hibernated_clients", "Clients without any memory on their devices")
+    clients.add_metric([], sum(size > 0 for size in sizes))
+    yield clients
+    memory = GaugeMetricFamily("gpushare_hibernated_bytes", "Host memory of hibernated clients")
+    memory.add_metric([], sum(sizes))
+    yield memory
 
 
 def _device_metrics(devices: list[dict[str, Any]]) -> Iterator[Metric]:

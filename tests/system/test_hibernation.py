@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.metrics import prometheus
 from jupyter_gpushare.wire import messages
 
 from ..support.polling import wait_until
@@ -66,6 +67,9 @@ def test_an_idle_notebook_leaves_the_device_and_returns(default_settings_host: S
     assert (client["resident"], client["context_memory"]) == (0, 0)
     assert default_settings_host.status()["devices"][0]["context_memory"] == 0
     assert "hibernated" in default_settings_host.command("status").stdout
+    gauges = {family.name: family for family in prometheus.snapshot_metrics(default_settings_host.status())}
+    assert [one.value for one in gauges["gpushare_hibernated_clients"].samples] == [1]
+    assert [one.value for one in gauges["gpushare_hibernated_bytes"].samples] == [client["hibernated"]]
     notebook.run(LAST)
     assert notebook.value("value.value") == 8.0
 
