@@ -16,7 +16,7 @@ import {
   writeFileSync
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 
 const READY_WITHIN = 60_000;
 const STOPS_WITHIN = 10_000;
@@ -117,7 +117,9 @@ export async function serve(frontEnd, options = [], socket = '') {
       GPUSHARE_LOCK_DIR: join(folder, '.run', 'locks'),
       GPUSHARE_SIM_STATE: join(folder, '.run', 'devices'),
       XDG_STATE_HOME: join(folder, '.run', 'state'),
-      JUPYTER_PATH: join(folder, '.run', 'jupyter'),
+      JUPYTER_PATH: [join(folder, '.run', 'jupyter'), process.env.JUPYTER_PATH]
+        .filter(Boolean)
+        .join(delimiter),
       JUPYTER_RUNTIME_DIR: join(folder, '.run', 'runtime'),
       JUPYTERLAB_SETTINGS_DIR: settings,
       JUPYTERLAB_WORKSPACES_DIR: join(folder, '.run', 'workspaces')
