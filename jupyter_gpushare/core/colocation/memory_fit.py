@@ -8,6 +8,7 @@ client's memory gives way. TGS (Wu et al., NSDI 2023) does the same by unified m
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ..interface.settings import EXCLUSIVE
 from ..residency.residency_plan import can_make_resident
@@ -26,36 +27,60 @@ def memory_needed(device: Device, client: Client) -> int:
     return needed if quota is None else min(needed, quota)
 
 
+@dataclass(frozen=True)
+class MemoryDemand:
+    """Sums of the memory of some clients on a device, in bytes."""
+
+    needed: int  # by `memory_needed`
+    in_turn: int  # without the memory above turn limits
+    unmovable: int
+
+    def __add__(self, other: MemoryDemand) -> MemoryDemand:
+        return MemoryDemand(self.needed + other.needed, self.in_turn + other.in_turn, self.unmovable + other.unmovable)
+
+
+def memory_demand(device: Device, clients: Iterable[Client]) -> MemoryDemand:
+    """Return the demand of the clients on the device."""
+    needed = in_turn = unmovable = 0
+    for client in clients:
+        size, own_unmovable = memory_needed(device, client), client.memory_on(device).unmovable
+        needed += size
+        in_turn += size if client.turn_limit is None else min(size, max(client.turn_limit, own_unmovable))
+        unmovable += own_unmovable
+    return MemoryDemand(needed, in_turn, unmovable)
+
+
 def fits_in_memory(device: Device, clients: Sequence[Client]) -> bool:
     """Return whether the memory that the clients have, or had a turn ago, fits on the device at the same time.
 
     A cell that ran before is expected to need as much memory as it did then. Memory of other clients that cannot leave
     the device counts as well. Memory above a turn limit does not count, and a turn limit may become smaller.
     """
-    others_unmovable = device.unmovable - sum(client.memory_on(device).unmovable for client in clients)
-    if sum(_bytes_in_turn(device, client) for client in clients) + others_unmovable <= device.capacity:
+    demand = memory_demand(device, clients)
+    if demand.in_turn + device.unmovable - demand.unmovable <= device.capacity:
         return True
     limited = [client for client in clients if client.turn_limit is not None]
-    return any(turn_limit_beside(device, client, clients) is not None for client in limited)
+    return any(
+        turn_limit_beside(device, client, memory_demand(device, (one for one in clients if one is not client)))
+        is not None
+        for client in limited
+    )
 
 
-def fits_completely(device: Device, clients: Sequence[Client]) -> bool:
-    """Return whether all memory of the clients fits on the device at the same time, without turn limits."""
-    others_unmovable = device.unmovable - sum(client.memory_on(device).unmovable for client in clients)
-    return sum(memory_needed(device, client) for client in clients) + others_unmovable <= device.capacity
+def fits_completely(device: Device, demand: MemoryDemand) -> bool:
+    """Return whether the device holds all memory that is needed at the same time, without turn limits."""
+    return demand.needed + device.unmovable - demand.unmovable <= device.capacity
 
 
-def turn_limit_beside(device: Device, client: Client, clients: Iterable[Client]) -> int | None:
-    """Return the bytes that `client` may have on the device in a turn beside the other ones of `clients`.
+def turn_limit_beside(device: Device, client: Client, others: MemoryDemand) -> int | None:
+    """Return the bytes that `client` may have on the device in a turn beside the demand of other clients.
 
     None: the client cannot spill, or the other clients leave too little room.
     """
     if not _can_spill(device, client):
         return None
-    others = [other for other in clients if other is not client]
     own = client.memory_on(device).unmovable
-    unmovable = device.unmovable - own - sum(other.memory_on(device).unmovable for other in others)
-    room = device.capacity - unmovable - sum(_bytes_in_turn(device, other) for other in others)
+    room = device.capacity - (device.unmovable - own - others.unmovable) - others.in_turn
     step = max(1, device.info.memory // _STEP_PART)
     limit = (room - device.info.memory // _RESERVE_PART) // step * step
     return limit if limit >= max(memory_needed(device, client) // _MIN_PART, own + step) else None
@@ -66,10 +91,3 @@ def _can_spill(device: Device, client: Client) -> bool:
     has_failed = client.memory_use.allocated > client.unspillable_bytes // 2 > 0
     is_free_to_spill = client.can_spill and client.service_rank > 0 and not has_failed
     return is_free_to_spill and is_on_one_device and device.settings.sharing != EXCLUSIVE
-
-
-def _bytes_in_turn(device: Device, client: Client) -> int:
-    needed = memory_needed(device, client)
-    if client.turn_limit is None:
-        return needed
-    return min(needed, max(client.turn_limit, client.memory_on(device).unmovable))

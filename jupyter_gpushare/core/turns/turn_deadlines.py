@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..colocation.colocation_rules import overrun_deadline
-from ..colocation.memory_fit import fits_completely
+from ..colocation.memory_fit import fits_completely, memory_demand
 from ..interface.settings import Settings
 from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND
 from ..residency.residency_plan import is_kept
@@ -119,7 +119,7 @@ class TurnDeadlines:
         The memory of the next offline client comes back during the work of that online client. A change of turns in the
         middle of a pause would leave the device without work until that memory is back.
         """
-        if not client.service_rank or fits_completely(device, [client, head]):
+        if not client.service_rank or fits_completely(device, memory_demand(device, [client, head])):
             return -math.inf
         paused = (
             one
