@@ -13,6 +13,7 @@ from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.interface.settings import Settings
+from jupyter_gpushare.core.placement.request import match_devices
 from jupyter_gpushare.core.queueing.policies import POLICIES
 from jupyter_gpushare.settings.table import PER_DEVICE, SETTINGS
 
@@ -87,6 +88,20 @@ def test_a_device_is_named_by_uuid_index_or_name(word: str) -> None:
         host.handle_event(ev.DeviceFound(DeviceInfo(uuid, name, 1 << 30)))
     assert settings_on(host, "GPU-0a1b2c").max_wait == baseline().max_wait
     assert settings_on(host, "GPU-1f2e3d").max_wait == 60.0
+
+
+@pytest.mark.parametrize("word", ["2", "200", "00", "i", "20"])
+def test_neither_an_index_nor_single_letters_are_parts_of_a_name(word: str) -> None:
+    host = SimulatedHost(baseline())
+    for uuid in ("GPU-0a1b2c", "GPU-1f2e3d"):
+        host.handle_event(ev.DeviceFound(DeviceInfo(uuid, "NVIDIA H200", 1 << 30)))
+    with pytest.raises(Refused, match=f"devices: '{word}' does not exist"):
+        configure(host, devices={word: {"policy": "fcfs"}})
+
+
+@pytest.mark.parametrize(("word", "found"), [("l4", ["GPU-0a1b2c"]), ("L40", ["GPU-1f2e3d"]), ("L", [])])
+def test_a_short_part_of_a_name_is_a_whole_word(word: str, found: list[str]) -> None:
+    assert match_devices(word, [("GPU-0a1b2c", "0", "NVIDIA L4"), ("GPU-1f2e3d", "1", "NVIDIA L40S")]) == found
 
 
 def test_of_several_entries_for_a_device_the_last_one_counts() -> None:

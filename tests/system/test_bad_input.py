@@ -20,9 +20,12 @@ COMMANDS = [
 LINES = [("%gpushare share=0.7", "has 0.5 of its share left"), ("%gpushare move 7", "device='7' does not exist")]
 
 
-def test_bad_input_changes_nothing(default_settings_host: SystemHost, start: Callable[..., Notebook]) -> None:
-    """The device has half of its share left for the notebook."""
-    host, notebook = default_settings_host, start()
+def test_bad_input_changes_nothing(host: SystemHost, start: Callable[..., Notebook]) -> None:
+    """The device has half of its share left for the notebook. The name of the device has the index that is wrong."""
+    host.config = host.folder / "devices.conf"
+    host.config.write_text("[device]\nname = Simulated A700\nmemory = 256MiB\n")
+    host.start_coordinator()
+    notebook = start()
     host.program("other", "share=0.5")
 
     def state() -> tuple[Any, ...]:

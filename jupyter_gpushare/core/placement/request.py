@@ -17,6 +17,7 @@ MAX_DEVICES = 64
 LABEL_NAMES = ("affinity", "anti_affinity", "exclusion")
 OPTION_NAMES = ("device", *LABEL_NAMES)  # options of a quota that concern only placement
 
+_MIN_PART_LENGTH = 3  # characters of a part of a name, because single letters are in the names of most devices
 _LABEL = re.compile(r"[\w.:@-]{1,64}\Z")
 
 
@@ -122,9 +123,14 @@ class PlacementRequest:
 def match_devices(word: str, devices: Sequence[tuple[str, str, str]]) -> list[str]:
     """Return the UUIDs of `devices` (UUID, index, name) that a user names by one word.
 
-    The word is a UUID, else an index, else the beginning of a UUID, else a part of a name.
+    The word is a UUID, else an index, else the beginning of a UUID, else a part of a name. A word of digits only is no
+    part of a name. A part of a name has at least three characters, or is a whole word of the name, such as "L4".
     """
     match = [uuid for uuid, _, _ in devices if uuid == word]
     match = match or [uuid for uuid, index, _ in devices if index == word]
     match = match or [uuid for uuid, _, _ in devices if len(word) >= 4 and uuid.startswith(word)]
-    return match or [uuid for uuid, _, name in devices if word.lower() in name.lower()]
+    return match or [uuid for uuid, _, name in devices if _is_part_of_name(word.lower(), name.lower())]
+
+
+def _is_part_of_name(word: str, name: str) -> bool:
+    return not word.isdigit() and (word in name.split() or (len(word) >= _MIN_PART_LENGTH and word in name))
