@@ -186,6 +186,27 @@ async def test_an_unexpected_answer_is_no_answer(tmp_path: Path, result: str) ->
     server.close()
 
 
+@pytest.mark.parametrize(
+    ("failures", "reason"),
+    [
+        (("engine_failed", "engine_failed"), "engine_failed"),
+        (("engine_failed", "timeout"), "timeout"),
+        (("agent_ended", "engine_failed"), "timeout"),
+        (("engine_failed", "bad_address"), "no_node"),
+    ],
+)
+async def test_the_reason_of_a_failed_start_is_that_of_all_nodes(failures: tuple[str, str], reason: str) -> None:
+    async def own_order() -> tuple[str, ...]:
+        return NODES
+
+    async def attempt(node: str, must_share: bool, fault: str) -> None:
+        raise NodeError("refused", dict(zip(NODES, failures, strict=True))[node])
+
+    with pytest.raises(NodeError) as failure:
+        await NodeTries("", ChooseNode(client="k", nodes=NODES), "", own_order).start(attempt)
+    assert failure.value.reason == reason
+
+
 async def test_a_start_goes_on_without_an_answer_of_the_daemon(
     start_daemon: Callable[..., Daemon], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,8 @@ class NodeTries:
 
         `attempt` gets the node, whether the kernel must share a GPU there, and the fault of the first node that has not
         taken the kernel, or "". `attempt` raises NodeError if the node does not take the kernel. Raises NodeError:
-        "no_room" if waiting may help, "timeout" if no node has answered, else "no_node", or the error of the only node.
+        "no_room" if waiting may help, "timeout" if no node has answered, "engine_failed" if the engine has failed on
+        each node, else "no_node". The only node raises its own error.
         """
         try:
             result = await self._start(attempt)
@@ -105,8 +106,10 @@ class NodeTries:
         reasons = "; ".join([*(f"{node}: {error}" for node, error in failures), *filter(None, [self._message])])
         if self._has_no_room:
             raise NodeError(f"no node has room for the kernel: {reasons}", "no_room")
-        is_passing = not self._message and all(error.reason in ("timeout", *UNREACHABLE) for _, error in failures)
-        raise NodeError(f"no node has started the kernel: {reasons}", "timeout" if is_passing else "no_node")
+        found = {error.reason for _, error in failures}
+        is_passing = not self._message and found <= {"timeout", *UNREACHABLE}
+        reason = "engine_failed" if found == {"engine_failed"} else "timeout"
+        raise NodeError(f"no node has started the kernel: {reasons}", reason if is_passing else "no_node")
 
     async def _next(self) -> str | None:
         """Return the node to try now, or None after the last one."""
