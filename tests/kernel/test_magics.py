@@ -109,7 +109,8 @@ def test_each_sub_command(coordinator: Any, notebook: Any) -> None:
     assert "resume it first" in notebook.run("%gpushare hold").stderr
     run("resume", "takes turns again")
     run("resume", "not suspended")
-    run("why", "No limit of launches or turns holds for this kernel now.\nState: idle")
+    shown_quota = "\nQuota: share 0.3, limit 0.8, memory 512 MiB, resident as much as fits, class offline"
+    run("why", "No limit of launches or turns holds for this kernel now.\nState: idle", shown_quota)
 
 
 def test_help_names_everything(notebook: Any) -> None:

@@ -25,10 +25,14 @@ def quota(now: dict[str, Any], changed: bool) -> str:
 
 
 def limits(client: dict[str, Any], state: str) -> str:
-    """Format the state, the limits and the notes of this kernel's client in the snapshot."""
+    """Format the limits, the state, the quota and the notes of this kernel's client in the snapshot.
+
+    The quota holds always, also where it limits nothing at the moment.
+    """
     text = limit_line(client)
     first = f"This kernel is limited: {text}." if text else "No limit of launches or turns holds for this kernel now."
-    return "\n".join([first, f"State: {state}", *(f"Note: {note}" for note in client.get("notes", []))])
+    bounds = f"Quota: {quota_line(client['quota'])}"
+    return "\n".join([first, f"State: {state}", bounds, *(f"Note: {note}" for note in client.get("notes", []))])
 
 
 def released(result: dict[str, Any]) -> str:
