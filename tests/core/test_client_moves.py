@@ -235,6 +235,7 @@ def refusal(host: SimulatedHost, client: str, device: str, kind: type[Refused] =
 def test_a_move_without_sense_is_refused(two: SimulatedHost) -> None:
     two.add_client("no process")
     assert "gets its device at its first CUDA call" in refusal(two, "no process", "d1")
+    assert "device='d7' does not exist" in refusal(two, "no process", "d7", Refused)
     two.add_process("wide", "d0", "d1")
     assert "1 processes on 2 devices: allowed is one process on one device" in refusal(two, "wide", "d1")
     two.add_process("twins", "d0")

@@ -196,6 +196,8 @@ class ClientMoves:
 
     def _on_move_requested(self, event: ev.MoveRequested, now: float) -> None:
         client = self._registry.client(event.client)
+        if self._placement.schedulable_devices:
+            self._placement.named_devices(event.device)
         replaces_move = client.moves_by_itself and not client.has_started_move
         if client.is_returning:
             raise Conflict(f"client {client.id} returns from its hibernation: try again when the client has returned")

@@ -171,16 +171,19 @@ class Placement:
         """Add a client that runs already, whatever room is left. A later `move` sets other devices."""
         self._assign(client, PlacedClient(request, tenant, devices))
 
+    def named_devices(self, name: str) -> frozenset[str]:
+        """Return the devices of this UUID, index or name. Raises Refused without any."""
+        if not name.strip():
+            raise Refused("the name of a device is empty: allowed are a UUID, an index and a name")
+        return self._search.named_devices(PlacementRequest(devices=(name,))) or frozenset()
+
     def find_other(self, client: str, name: str) -> str:
         """Return a device of this UUID, index or name, on which the client is not, and could be placed.
 
         Raises Refused.
         """
-        if not name.strip():
-            raise Refused("the name of a device is empty: allowed are a UUID, an index and a name")
         placed = self.placed[client]
-        named = self._search.named_devices(replace(placed.request, gpus=1, devices=(name,))) or frozenset()
-        others = tuple(sorted(named - {*placed.devices}))
+        others = tuple(sorted(self.named_devices(name) - {*placed.devices}))
         if not others:
             raise Refused(f"the client is on device {placed.devices[0]} already")
         known = self.tenants.get(placed.tenant)
