@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_COUNT = 1 << 53  # of parts, because JavaScript has no exact integers beyond
 MAX_TEXT_BYTES = 64  # in UTF-8, as the page has room for
+_TEXTS = (str, bytes, bytearray)
 
 
 class Step:
@@ -79,8 +80,13 @@ def _iterate(items: Iterator[T], total: int | None, text: bytes) -> Iterator[T]:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is one number; NumPy's arrays and texts are none."""
-    if isinstance(value, (str, bytes)):
+    """Return whether a value is one number; texts, and arrays with dimensions, are none.
+
+    Arrays with one element may allow `float`. An array without dimensions is a number, although its type has a length.
+    """
+    dimensions = getattr(value, "ndim", None)
+    has_length = dimensions > 0 if isinstance(dimensions, int) else hasattr(type(value), "__len__")
+    if has_length or isinstance(value, _TEXTS):
         return False
     try:
         float(value)
@@ -91,7 +97,8 @@ def _is_number(value: Any) -> bool:
 
 def _to_count(name: str, value: Any) -> int:
     """Return a whole number that is not negative. Raise UsageError."""
-    if not _is_number(value) or isinstance(value, bool):
+    is_truth_value = isinstance(value, bool) or "bool" in str(getattr(value, "dtype", ""))  # also NumPy's
+    if not _is_number(value) or is_truth_value:
         raise UsageError(f"{name}: {value!r} is not a number")
     try:
         count = operator.index(value)
@@ -101,23 +108,24 @@ def _to_count(name: str, value: Any) -> int:
             raise UsageError(f"{name}: {value!r} is not a whole number") from None
         count = int(number)
     if count < 0:
-        raise UsageError(f"{name}: {count} is negative")
+        raise UsageError(f"{name}: {count if count > -MAX_COUNT else 'the number'} is negative")
     if count > MAX_COUNT:
         raise UsageError(f"{name}: the number is too large, at most 2**53 is allowed")
     return count
 
 
 def _to_iterator(value: Any) -> Iterator[Any]:
-    if not isinstance(value, (str, bytes)):
+    if not isinstance(value, _TEXTS):
         with contextlib.suppress(TypeError):
             return iter(value)
     raise UsageError(f"done: {value!r} is neither a number nor an iterable")
 
 
 def _length(items: Any) -> int | None:
+    """Return the length; None for items without one, or with an unknown length."""
     try:
         return len(items)
-    except (TypeError, NotImplementedError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         return None
 
 
