@@ -26,8 +26,10 @@ _CONFIGURATION = """\
 
 Admins set `c.GpuShare.NAME` in `jupyter_gpushare_config.py` or `jupyter_server_config.py`, or pass `--GpuShare.NAME=VALUE` to `jupyter gpushare coordinator`.
 A file with an error counts as empty: the coordinator reports the file, the line and the error in `jupyter gpushare status`, in `doctor` and in its log.
-An unknown name is reported in the same places.
-A [system coordinator](../how-to/multiuser.md) does not start with either.
+A wrong value of `c.GpuShare` in a file is reported in the same places, and no setting of `c.GpuShare` in the files is in force then.
+Options of the command line stay in force.
+An unknown name is reported there too.
+A [system coordinator](../how-to/multiuser.md) does not start with any of these.
 The *live* settings of a running coordinator are changed by `jupyter gpushare config NAME VALUE`, in JupyterLab's panel, or by `PATCH /gpushare/api/config`; such changes last until the coordinator ends.
 Settings that are live *per device* may have another value on single devices, by the setting `devices` or `jupyter gpushare config devices.DEVICE.NAME VALUE`.
 

@@ -74,17 +74,12 @@ def _use_configured_socket() -> None:
     A process of a client has the variable from the client's own coordinator.
     """
     from ..config import config_files
-    from ..wire import address
 
     path, faults = config_files.coordinator_socket()
     for fault in faults:
         print(f"jupyter gpushare: {fault}", file=sys.stderr)
     if path:
         os.environ["GPUSHARE_SOCKET"] = path
-        try:
-            address.socket_path(path)
-        except address.BadAddress as error:  # the command refuses the address
-            print(f"jupyter gpushare: c.GpuShare.coordinator: {error}", file=sys.stderr)
 
 
 def build_parser(chosen: str) -> argparse.ArgumentParser:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from jupyter_core.paths import jupyter_config_path
 
@@ -52,13 +54,24 @@ def place_of(name: str, files: Iterable[str]) -> str:
     return ""
 
 
+def describe_wrong_value(error: Exception, section: Mapping[str, Any], files: Iterable[str]) -> str:
+    """Return a message with the error and the place of the wrong setting, which is in the section `c.GpuShare`."""
+    name = next((word for word in re.findall(r"\w+", str(error)) if word in set(section)), "")
+    place = place_of(name, files) if name else ""
+    text = re.sub(r"^GpuShare\.", "c.GpuShare.", str(error))
+    return f"{place}{': ' if place else ''}{text}; no setting of c.GpuShare in the files is in force"
+
+
 def coordinator_socket() -> tuple[str, list[str]]:
     """Return the value of `c.GpuShare.coordinator` in the files, or "", and the faults of the files."""
     names = [f"{stem}.{suffix}" for stem in ("jupyter_config", NAME) for suffix in ("py", "json")]
     if not any(Path(folder, name).exists() for folder in jupyter_config_path() for name in names):
         return "", []
     from jupyter_core.application import JupyterApp  # takes longer to import than most commands run
+    from traitlets import TraitError
     from traitlets.config import Config
+
+    from .traits import GpuShare
 
     reader, collector = JupyterApp(config_file_name=NAME), FaultCollector()
     reader.log.addFilter(collector)
@@ -67,4 +80,7 @@ def coordinator_socket() -> tuple[str, list[str]]:
     finally:
         reader.log.removeFilter(collector)
     section = reader.config.get("GpuShare", Config())
-    return str(section.get("coordinator", "")), collector.faults
+    try:
+        return str(GpuShare(config=reader.config).coordinator), collector.faults
+    except TraitError as error:
+        return "", [*collector.faults, describe_wrong_value(error, section, reversed(reader.loaded_config_files))]

@@ -11,7 +11,7 @@ from traitlets import Dict, List, TraitError, TraitType, Unicode, validate
 from traitlets.config import Configurable
 
 from .. import units
-from ..settings import SETTINGS, Setting
+from ..settings import SETTINGS, Setting, quota
 from ..settings.device_table import DeviceTable, read_device_table
 from ..wire import address
 
@@ -105,6 +105,17 @@ class GpuShare(Configurable):
         except address.BadAddress as error:
             raise TraitError(f"GpuShare.{name}: {error}") from None
         return value
+
+    @validate("default_quota")
+    def _check_quota(self, proposal: dict[str, Any]) -> dict[str, Any]:
+        try:
+            fields = quota.read(proposal["value"])
+            quota.check({name: value for name, value in fields.items() if name in ("share", "limit")})
+        except ValueError as error:
+            raise TraitError(f"GpuShare.default_quota: {error}") from None
+        if unknown := fields.keys() - quota.QUOTA.keys():
+            raise TraitError(f"GpuShare.default_quota: unknown {sorted(unknown)}: allowed are {', '.join(quota.QUOTA)}")
+        return dict(proposal["value"])
 
     @validate("devices")
     def _check_devices(self, proposal: dict[str, Any]) -> DeviceTable:

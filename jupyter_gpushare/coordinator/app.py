@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import difflib
 import gc
 import logging
@@ -144,12 +145,13 @@ class CoordinatorApp(JupyterApp):
         super().start()
         if unknown := [*self.extra_args, *self.unknown_settings(self.cli_config)]:
             self.fail(f"unknown options: {', '.join(unknown)} (--help-all lists the options)")
-        unknown = [name for name in self.unknown_settings(self.config) if self.resembles_own_section(name)]
-        faults = [*self._file_faults.faults, *map(self.describe_unknown, unknown)]
+        unknown, faults = self.unknown_in_files(), self.faults()
         if self.system and unknown:
             self.fail("; ".join([*faults, "--help-all lists the settings"]))
         if self.system and not self._read_config_as_system:
             self.fail("c.CoordinatorApp.system works only as an option of the command line: use --system")
+        if not self.system:
+            faults += self.drop_wrong_values()
         try:
             traits = GpuShare(parent=self)
             settings, identifier = LiveSettings(traits), PeerIdentifier(traits)
@@ -177,6 +179,29 @@ class CoordinatorApp(JupyterApp):
         except Exception:
             log.exception("a bug ends this coordinator; clients run on and connect to the next coordinator")
             self.exit(1)
+
+    def faults(self) -> list[str]:
+        """Return messages about files that cannot be read, and about settings without a meaning."""
+        return [*self._file_faults.faults, *map(self.describe_unknown, self.unknown_in_files())]
+
+    def drop_wrong_values(self) -> list[str]:
+        """Check the values of `c.GpuShare`. Return a message about a wrong value, after which no file sets any."""
+        try:
+            traits = GpuShare(parent=self)
+            LiveSettings(traits)
+            PeerIdentifier(traits)
+        except (Refused, TraitError, OSError) as error:
+            files = reversed(self.loaded_config_files)
+            fault = config_files.describe_wrong_value(error, self.config.get("GpuShare", {}), files)
+            config = copy.deepcopy(self.config)
+            config["GpuShare"] = copy.deepcopy(self.cli_config.get("GpuShare", Config()))
+            self.config = config
+            return [fault]
+        return []
+
+    def unknown_in_files(self) -> list[str]:
+        """Return the names without a meaning in the configuration, in sections that are meant for this program."""
+        return [name for name in self.unknown_settings(self.config) if self.resembles_own_section(name)]
 
     def unknown_settings(self, config: Config) -> list[str]:
         """Return the names without a meaning here, because a mistyped option or ceiling must be noticed."""

@@ -184,6 +184,40 @@ def test_a_fault_in_the_configuration_is_a_problem_of_the_coordinator(
         client.request(messages.Stop())
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("policy", "lifo", "c.GpuShare.policy='lifo' is unknown"),
+        ("devices", {"0": {"policy": "lifo"}}, "policy='lifo' is unknown"),
+        ("devices", {"0": {"colour": 1}}, "'colour' is unknown"),
+        ("devices", {"0": None}, "is no table"),
+        ("default_quota", {"share": 3}, "c.GpuShare.default_quota: share=3 is out of range"),
+        ("tenants", {"a": 3}, "tenant 'a': 3 is not a dictionary"),
+        ("topology", "/nowhere.json", "topology /nowhere.json: No such file"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_in_a_file_leaves_the_host_its_coordinator(
+    own_host: Path, folder: Path, command: Run, monkeypatch: pytest.MonkeyPatch, name: str, value: Any, words: str
+) -> None:
+    file, path = folder / "jupyter_gpushare_config.py", str(folder / "c.sock")
+    file.write_text(f"c.GpuShare.time_quantum = 7.0\nc.GpuShare.{name} = {value!r}\n")
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(folder))
+    argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--simulate", "--GpuShare.max_hold=9"]
+    ensure_coordinator(path, [*argv, f"--CoordinatorApp.state_directory={folder}"], DEADLINE_SECONDS)
+    with Client(path, DEADLINE_SECONDS) as client:
+        status = client.request(messages.Status())
+        (problem,) = status["coordinator"]["problems"]
+        assert problem.startswith(f"{file}, line 2: ") and words in problem
+        assert problem.endswith("; no setting of c.GpuShare in the files is in force")
+        assert problem in (folder / "coordinator.log").read_text()
+        assert (status["config"]["time_quantum"], status["config"]["max_hold"]) == ("auto", 9)
+        assert command("config", "time_quantum", "5", "--socket", path).returncode == 0
+        client.request(messages.Stop())
+    refused = command("coordinator", "--socket", path, "--policy=fifo")
+    assert refused.returncode == 2 and "policy='fifo' is unknown" in refused.stderr
+
+
 def test_a_bad_value_for_the_simulated_driver_is_a_problem_of_the_coordinator(
     idle_coordinator: CoordinatorProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
