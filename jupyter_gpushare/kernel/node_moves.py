@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import signal
+import subprocess
 import threading
 import time
 import types
@@ -253,6 +254,7 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
     each record the earlier records that have such objects.
     """
     dill = _dill()
+    bound = _bound_types()
 
     class Pickler(dill.Pickler):  # type: ignore[misc,name-defined]
         start = 0  # of the memo of this record
@@ -263,7 +265,7 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
             return super().get(i)
 
         def save(self, obj: Any, *args: Any, **options: Any) -> Any:
-            if noun := _bound_noun(obj):
+            if noun := _bound_noun(obj, bound):
                 raise _Bound(noun, obj)
             if id(obj) not in self.memo:
                 file.require(_size_of_array(obj))  # before the object is copied
@@ -301,13 +303,27 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
     return len(index), left_out
 
 
-def _bound_noun(value: Any) -> str:
-    """Return what an object is that belongs to this process, such as "a file", and "" for other objects.
+def _bound_types() -> dict[type, str]:
+    """Return the types of objects that belong to one process, with a noun for each."""
+    from multiprocessing.process import BaseProcess  # here, because the import would slow down every start of a kernel
+
+    return {
+        io.IOBase: "a file",
+        threading.Thread: "a thread",
+        subprocess.Popen: "a process",
+        BaseProcess: "a process",
+    }
+
+
+def _bound_noun(value: Any, bound: Mapping[type, str]) -> str:
+    """Return the noun of an object of one of these types, such as "a file", and "" for other objects.
 
     dill would open a file again on the other node by its name and mode, which empties a file of mode "w".
     """
     kind = type(value)  # rather than the attribute __class__, which may raise any error
-    return "a file" if issubclass(kind, io.IOBase) and not issubclass(kind, _FILES_IN_MEMORY) else ""
+    if issubclass(kind, _FILES_IN_MEMORY):
+        return ""
+    return next((noun for base, noun in bound.items() if issubclass(kind, base)), "")
 
 
 def _size_of_array(value: Any) -> int:

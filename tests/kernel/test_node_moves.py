@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import tempfile
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -161,6 +164,15 @@ def test_files_stay_behind_with_their_contents(tmp_path: Path) -> None:
     assert found == {"x": 41} and not unloaded
     expected = dict.fromkeys(files, "a file") | dict.fromkeys(("named", "log", "write"), "contains a file")
     assert unsaved == expected
+
+
+def test_threads_and_processes_are_named_as_such(tmp_path: Path) -> None:
+    worker = multiprocessing.get_context("spawn").Process(target=print)
+    with subprocess.Popen(["true"], stdout=subprocess.PIPE) as program:
+        variables = {"thread": threading.Thread(), "worker": worker, "program": program, "all": [worker]}
+        found, unsaved, _ = moved(variables, tmp_path / "v")
+    nouns = {"thread": "a thread", "worker": "a process", "program": "a process", "all": "contains a process"}
+    assert unsaved == nouns and not found
 
 
 def test_files_in_memory_move(tmp_path: Path) -> None:
