@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -251,18 +252,38 @@ def test_an_unreadable_file_of_a_kernel_blocks_no_start(node: Node, name: str, c
     assert node.request(start_request("k0"))["kernel"] == "k0"
 
 
-async def test_an_unexpected_error_is_one_sentence_with_its_traceback_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def failed_start(monkeypatch: pytest.MonkeyPatch, error: Exception) -> dict[str, Any]:
+    """Return the answer of a node agent to the start 7, which raises the error."""
+
     def fail(request: Start) -> Any:
-        raise ValueError("a surprise\nof two lines")
+        raise error
 
     monkeypatch.setattr(node_agent, "start_kernel", fail)
     answers: asyncio.Queue[bytes] = asyncio.Queue()
     NodeAgent(answers.put_nowait).handle(msgspec.json.encode(structs.replace(start_request(), id=7)))
-    answer = msgspec.json.decode(await asyncio.wait_for(answers.get(), WAIT))
+    answer: dict[str, Any] = msgspec.json.decode(await asyncio.wait_for(answers.get(), WAIT))
+    return answer
+
+
+async def test_an_unexpected_error_is_one_sentence_with_its_traceback_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer = await failed_start(monkeypatch, ValueError("a surprise\nof two lines"))
     assert (answer["id"], answer["message"]) == (7, "the node failed: ValueError: a surprise of two lines")
     assert "Traceback" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "path"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "{kernels}"),
+        (OSError(errno.ENOSPC, "No space left on device", "/full"), "/full"),
+    ],
+)
+async def test_a_full_disk_has_its_path(monkeypatch: pytest.MonkeyPatch, error: OSError, path: str) -> None:
+    answer = await failed_start(monkeypatch, error)
+    path = path.format(kernels=kernel_folder.kernels_folder())
+    assert answer["message"] == f"the node failed: No space left on device ({path})"
 
 
 @pytest.mark.parametrize("version", ["6.29.5", "7.2.0a1"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -49,7 +50,7 @@ from ..channel.messages import (
 )
 from ..channel.sealed_channel import ChannelError, SealedChannel
 from . import broken_start, kernel_moves
-from .kernel_folder import KernelFolder, all_kernels
+from .kernel_folder import KernelFolder, all_kernels, kernels_folder
 from .kernel_start import send_signal, start_kernel
 
 MAX_LINE_BYTES = 16 << 20
@@ -98,7 +99,9 @@ class NodeAgent:
         except (NodeError, client.CoordinatorError) as error:
             answer = Answer(id=request.id, reason=error.reason, message=str(error))
         except OSError as error:
-            message = f"the node failed: {error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+            # The error of a write has no path, and the node agent writes files below this folder only.
+            path = error.filename or (kernels_folder() if error.errno in (errno.ENOSPC, errno.EDQUOT) else "")
+            message = f"the node failed: {error.strerror or error}" + (f" ({path})" if path else "")
             answer = Answer(id=request.id, reason="node_failed", message=message)
         except Exception as error:  # a server waits for the answer to each request
             traceback.print_exc()
