@@ -109,11 +109,7 @@ class NodeConnection:
 
     def close(self) -> None:
         """End the agent. The kernels of the node go on."""
-        assert self.process.stdin is not None
-        with suppress(OSError):
-            self.process.stdin.close()
-        self._answer_reader.join(_END_SECONDS)
-        self.end()
+        _close([self])
 
     def end(self) -> None:
         """End the agent at once, and block until all requests have failed."""
@@ -121,19 +117,19 @@ class NodeConnection:
         self._answer_reader.join()
 
     def _kill(self) -> None:
-        """End the processes of the engine's command, each of which may hold the pipes.
+        _kill([self])
 
-        A command such as `srun` withdraws its job at SIGTERM.
-        """
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
-            end = time.monotonic() + _WITHDRAWAL_SECONDS
-            with suppress(subprocess.TimeoutExpired, ProcessLookupError):
-                self.process.wait(_WITHDRAWAL_SECONDS)
-                while time.monotonic() < end:  # a shell ends before the command that it has started
-                    os.killpg(self.process.pid, 0)
-                    time.sleep(_WITHDRAWAL_POLL_SECONDS)
+    def hang_up(self, end: float) -> None:
+        """Let the agent end by itself. A write that blocks until a time of the monotonic clock keeps the pipe open."""
+        assert self.process.stdin is not None
+        if self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
+            with suppress(OSError):
+                self.process.stdin.close()
+            self._lock.release()
+
+    def wait(self, end: float) -> None:
+        """Wait until all requests have failed, or until a time of the monotonic clock."""
+        self._answer_reader.join(max(0.0, end - time.monotonic()))
 
     def _start_thread(self, target: Any) -> threading.Thread:
         thread = threading.Thread(target=target, name=f"gpushare-{self.node}", daemon=True)
@@ -238,10 +234,42 @@ class NodeConnection:
                 future.set_exception(self.failure)
 
 
+def _kill(connections: Sequence[NodeConnection]) -> None:
+    """End the processes of the engine's commands, each of which may hold the pipes, all at the same time.
+
+    A command such as `srun` withdraws its job at SIGTERM.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for connection in connections:
+            with suppress(ProcessLookupError):
+                os.killpg(connection.process.pid, number)
+        end = time.monotonic() + _WITHDRAWAL_SECONDS
+        for connection in connections:
+            with suppress(subprocess.TimeoutExpired, ProcessLookupError):
+                connection.process.wait(max(0.0, end - time.monotonic()))
+                while time.monotonic() < end:  # a shell ends before the command that it has started
+                    os.killpg(connection.process.pid, 0)
+                    time.sleep(_WITHDRAWAL_POLL_SECONDS)
+
+
+def _close(connections: Sequence[NodeConnection]) -> None:
+    """End node agents, all at the same time, by no thread, because a process that ends can start none."""
+    end = time.monotonic() + _END_SECONDS
+    for connection in connections:
+        connection.hang_up(end)
+    for connection in connections:
+        connection.wait(end)
+    _kill(connections)
+    end = time.monotonic() + _END_SECONDS
+    for connection in connections:
+        connection.wait(end)
+
+
 class NodeConnections:
     """Connections of this process, one for each command."""
 
     def __init__(self) -> None:
+        self._is_closed = False  # for good
         self._lock = threading.Lock()
         self._by_command: dict[tuple[str, ...], NodeConnection] = {}
 
@@ -249,6 +277,8 @@ class NodeConnections:
         """Return the connection that this command has started, or a new one if that has ended. Raise NodeError."""
         key = tuple(command)
         with self._lock:
+            if self._is_closed:
+                raise NodeError("the process ends", "engine_failed")
             found = self._by_command.get(key)
             if found is None or found.failure is not None:
                 found = self._by_command[key] = NodeConnection(node, command)
@@ -266,11 +296,17 @@ class NodeConnections:
             return [one for one in self._by_command.values() if one.failure is None]
 
     def close(self) -> None:
-        """End all node agents."""
+        """End all node agents, within some seconds."""
         with self._lock:
-            found, self._by_command = list(self._by_command.values()), {}
-        for connection in found:
-            connection.close()
+            found = [one for one in self._by_command.values() if one.failure is None]
+            self._by_command = {}
+        _close(found)
+
+    def close_for_good(self) -> None:
+        """End all node agents at the end of the process, within some seconds, and start none any more."""
+        with self._lock:
+            self._is_closed = True
+        self.close()
 
 
 CONNECTIONS = NodeConnections()

@@ -5,6 +5,7 @@ The application constructs and connects the supervisor, the services for kernels
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable
 from typing import Any
@@ -165,6 +166,9 @@ class GpuShareApp(ExtensionApp):
         self._overrun_interrupter.close()
         await self.nodes.close()
         await supervisor.close()
+        from ..cluster.node_connection import CONNECTIONS
+
+        atexit.register(CONNECTIONS.close_for_good)  # the server shuts its kernels down after its extensions
 
     def _coordinator_argv(self) -> list[str]:
         argv: list[Any] = default_coordinator_argv()

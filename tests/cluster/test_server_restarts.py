@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from jupyter_gpushare.cluster import kernel_records
 from jupyter_gpushare.cluster.node import kernel_folder
 
 from ..support.polling import wait_until
-from .conftest import WAIT, JupyterServer, separate_nodes
+from .conftest import NODES, WAIT, JupyterServer, separate_nodes
 
 NOTEBOOKS = 3
 SESSION = {"path": "a.ipynb", "name": "a.ipynb", "type": "notebook", "kernel": {"name": "remote"}}
@@ -137,3 +138,17 @@ def test_a_kernel_that_cannot_be_adopted_is_logged(start_server: Callable[[], Ju
     second = start_server()
     wait_until(lambda: f"cannot adopt kernel {kernel} on localhost" in second.log.read_text(), WAIT)
     assert "No such kernel named remote" in second.log.read_text()
+
+
+def test_the_end_of_a_server_ends_commands_that_wait_for_nodes(
+    start_server: Callable[..., JupyterServer], tmp_path: Path
+) -> None:
+    nodes = {**separate_nodes(tmp_path), "engine": "sh -c 'exec sleep 600' {node} {agent}"}
+    server = start_server(**nodes)
+    with ThreadPoolExecutor() as threads:
+        start = threads.submit(server.request, "POST", "kernels", {"name": "remote"})
+        waiting = wait_until(lambda: len(found := server.children("sleep")) == len(NODES) and found, WAIT)
+        server.process.terminate()
+        server.process.wait(WAIT)
+        assert start.exception()
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in waiting))
