@@ -150,10 +150,7 @@ class ClientProvisioner(KernelProvisionerBase):
 
     def server_settings(self) -> tuple[traits.GpuShare, str]:
         """Return the Jupyter server's `c.GpuShare`, or the defaults with a message about the invalid setting."""
-        try:
-            return traits.GpuShare(parent=self), ""
-        except TraitError as error:
-            return traits.GpuShare(), f"the server's settings are invalid, so the defaults apply: {error}"
+        return traits.server_settings(self)
 
     def simulate_option(self, settings: traits.GpuShare, env: Mapping[str, str]) -> bool | None:
         """Return whether the client uses the simulated driver; None: the coordinator decides."""

@@ -136,3 +136,11 @@ class GpuShare(Configurable):
                 continue
             options.append(f"--GpuShare.{name}={value!r}" if isinstance(value, dict) else f"--GpuShare.{name}={value}")
         return options
+
+
+def server_settings(parent: Configurable) -> tuple[GpuShare, str]:
+    """Return the Jupyter server's `c.GpuShare`, or the defaults with a message about the invalid setting."""
+    try:
+        return GpuShare(parent=parent), ""
+    except TraitError as error:
+        return GpuShare(), f"the server's settings are invalid, so the defaults apply: {error}"

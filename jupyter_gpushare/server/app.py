@@ -14,7 +14,7 @@ from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
 
 from ..cluster.kernel_records import notebook_root
-from ..config.traits import GpuShare
+from ..config.traits import GpuShare, server_settings
 from ..wire.client import default_coordinator_argv
 from ..wire.messages import Request
 from . import handlers, metrics
@@ -51,7 +51,9 @@ class GpuShareApp(ExtensionApp):
         jupyter_server calls the method when its own managers exist.
         """
         assert self.serverapp is not None
-        self.gpushare = GpuShare(parent=self)
+        self.gpushare, problem = server_settings(self)
+        if problem:
+            self.log.error("found a fault of GPU sharing: %s", problem)
         self.kernels = Kernels(self.serverapp.kernel_manager)
         events = self.serverapp.event_logger
         root = notebook_root(self.serverapp)
@@ -62,6 +64,7 @@ class GpuShareApp(ExtensionApp):
             lambda: self.supervisor.is_watched,
             lambda: self.supervisor.send_changes(),
             self.log,
+            problem,
         )
         self._label_sync = LabelSync(
             self.serverapp.session_manager,

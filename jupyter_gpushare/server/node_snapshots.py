@@ -32,7 +32,7 @@ class NodeSnapshots:
     """Last snapshot of each node that has a kernel of this server.
 
     `starts` returns the starts that wait for a node. `is_watched` returns true while a page shows the nodes. `changed`
-    is called after each change that pages show.
+    is called after each change that pages show. `problem` is a message about this server, or "".
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class NodeSnapshots:
         is_watched: Callable[[], bool],
         changed: Callable[[], None],
         log: logging.Logger,
+        problem: str = "",
     ) -> None:
         self.by_node: dict[str, _Status] = {}
         self._received_at: dict[str, float] = {}  # by node, in seconds of `monotonic`
@@ -51,6 +52,7 @@ class NodeSnapshots:
         self._is_watched = is_watched
         self._changed = changed
         self._log = log
+        self._problem = problem
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._updates: set[asyncio.Task[None]] = set()
 
@@ -94,6 +96,7 @@ class NodeSnapshots:
     def merged(self, status: _Status | None) -> _Status | None:
         """Return the snapshot of this host with the devices and clients of all nodes, which have the key `node`.
 
+        The coordinator's problems also have that of this server.
         Without a coordinator on this host the settings are None. Without any node and any waiting start the result is
         None then.
         """
@@ -109,6 +112,9 @@ class NodeSnapshots:
             for part in ("devices", "clients")
         }
         nodes = [{"name": node, "message": self._message(node)} for node in sorted(self._tasks)]
+        if status is not None and self._problem:
+            problems = [*status["coordinator"].get("problems", ()), self._problem]
+            base = {**status, "coordinator": {**status["coordinator"], "problems": problems}}
         return {**base, **merged, "nodes": nodes, "starts": starts}
 
     def _counted_on(self, node: str, snapshot: _Status) -> _Status:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -68,6 +69,24 @@ async def test_settings_are_read_and_changed(api: Any) -> None:
 @pytest.mark.parametrize("gpushare_settings", [{"simulate": True, "time_quantum": 7.0}])
 async def test_the_servers_settings_apply_to_its_coordinator(api: Any) -> None:
     assert (await api("GET", "config"))["time_quantum"] == 7
+
+
+@pytest.fixture(params=["jupyter_gpushare_config.py", "jupyter_server_config.py"])
+def wrong_value(request: Any, own_host: Path, jp_environ: Any, jp_config_dir: Path, gpushare_settings: Any) -> None:
+    """Write a wrong value into a file of Jupyter's configuration; the second file reaches the server as its `c`."""
+    (jp_config_dir / request.param).write_text("c.GpuShare.policy = 'lifo'\n")
+    if request.param == "jupyter_server_config.py":
+        gpushare_settings["policy"] = "lifo"
+
+
+@pytest.mark.usefixtures("wrong_value")
+async def test_a_wrong_value_in_a_file_is_a_problem_that_the_server_shows(api: Any, events: Any) -> None:
+    expected = "the server's settings are invalid, so the defaults apply: GpuShare.policy='lifo' is unknown"
+    status = await api("GET", "status")
+    assert status["coordinator"]["problems"][-1].startswith(expected)
+    assert status["config"]["policy"] == "interactive"
+    frame = await (await events())()
+    assert frame["status"]["coordinator"]["problems"] == status["coordinator"]["problems"]
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,11 @@ export interface IStatus {
   readonly starts: ReadonlyArray<IStart>;
   /** Settings of the host; null without a coordinator on the host. */
   readonly config: IConfig | null;
+  /** Absent without a coordinator on the host. */
+  readonly coordinator?: {
+    /** Messages for users about parts that do not work. */
+    readonly problems?: ReadonlyArray<string>;
+  };
   readonly viewer: IViewer;
 }
 

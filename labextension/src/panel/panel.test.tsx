@@ -114,6 +114,13 @@ describe('the side panel', () => {
     expect(host.textContent).toBe('Devices The coordinator does not answer.');
   });
 
+  it('shows the problems of the coordinator above its devices', async () => {
+    const coordinator = { problems: ['policy is unknown', 'the disk is full'] };
+    await given.shows({ ...busy(), coordinator }, 'Test GPU');
+    const hints = given.findAll('.gpushare-Panel-hint');
+    expect(hints[0].textContent).toBe('policy is unknown\nthe disk is full');
+  });
+
   it('shows the nodes without a coordinator on the host, and starts none', async () => {
     const far = client({ id: 'far', node: 'gpu2' });
     const state = { ...status([far], [device({ node: 'gpu2' })]) };

@@ -128,7 +128,8 @@ export class PanelModel extends Disposable {
     this._labels.update(status.clients, history.lanes);
     const labelOf = (id: string) => this._labels.get(id);
     const ordered = this._labels.inOrder(status.clients);
-    const hosts = [{ name: '', message: '' }, ...status.nodes]
+    const message = (status.coordinator?.problems ?? []).join('\n');
+    const hosts = [{ name: '', message }, ...status.nodes]
       .map(({ name: node, message }) => {
         const clients = new Map(
           ordered
