@@ -58,8 +58,9 @@ def test_implausible_progress_is_bounded(coordinator: CoordinatorProcess, proces
 def test_training_steps_are_the_progress_of_a_program_that_shows_none(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    process = processes("a")
+    process = processes("a", connect=False)
     process.report.training_steps = 1000  # under an earlier coordinator
+    process.send_hello()
     other = processes("b")
 
     def mark() -> str:
@@ -72,6 +73,34 @@ def test_training_steps_are_the_progress_of_a_program_that_shows_none(
     assert text_of(coordinator, "b") == ""
     show(process, 1, 2)
     assert text_of(coordinator, "a").startswith("1 of 2")
+
+
+def test_steps_count_from_the_beginning_of_the_work(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    """Steps before the first sample count, and steps of earlier cells and of an earlier coordinator do not."""
+    process, kernel = processes("a", connect=False), processes.kernel("a")
+    process.report.training_steps = 1000
+    process.send_hello()
+
+    def cell(state: str, request: str) -> None:
+        kernel.cell(state, request)
+        wait_until(lambda: (coordinator.client("a") or {})["cells"] == (state == "start"))
+
+    def shows(done: int) -> bool:
+        return text_of(coordinator, "a").startswith(f"training steps: {done} done")
+
+    cell("start", "1")
+    process.report.training_steps += 300
+    wait_until(lambda: shows(300))
+    process.report.training_steps += 5
+    cell("end", "1")
+    cell("start", "2")
+    assert text_of(coordinator, "a") == ""
+    process.report.training_steps += 20
+    wait_until(lambda: shows(20))
+    cell("end", "2")
+    new = processes("b")
+    new.report.training_steps = 40
+    wait_until(lambda: text_of(coordinator, "b") == "training steps: 40 done")
 
 
 def test_progress_of_a_kernel_ends_with_its_cell(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:

@@ -37,6 +37,7 @@ class ProcessHandle:
         self._refused_entries = 0  # at the last write of a permit or the last `was_refused_entry`
         self._permit = pages.Permit()
         self._initial_work = WorkCounters.read(page)  # work under an earlier coordinator
+        self.steps_before = self.training_steps  # before the hello, or before the cell at hand
 
     @property
     def work(self) -> dict[str, WorkCounters]:

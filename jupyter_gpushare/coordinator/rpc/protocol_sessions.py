@@ -165,6 +165,9 @@ class ProtocolSessions:
                 self._page_reader.read(handle)  # the scheduler must get first the turn that the cell's work has entered
             self._dispatch(ev.CellEnded(runtime.client_id, cell.request, runtime.busy_seconds))
         elif len(requests) < MAX_CELLS:
+            if not any(runtime.kernels.values()):
+                for handle in runtime.processes.values():
+                    handle.steps_before = handle.training_steps
             requests[cell.request] = cell.cell_id
             names = tuple(name for name in (cell.text_hash, cell.cell_id) if name)
             self._dispatch(ev.CellStarted(runtime.client_id, cell.request, names, runtime.busy_seconds))

@@ -55,7 +55,8 @@ class _StepCount:
     """Training steps of a client in one cell, or in the life of a program."""
 
     work: float
-    first: int
+    before: int  # steps that a process had marked before the work
+    first: int  # steps at the first sample, from which the pace counts
     began_at: float
     steps: int
     changed_at: float
@@ -68,26 +69,32 @@ class StepCounts:
         self._counts: dict[str, _StepCount] = {}
 
     def sample(self, client: Client, runtime: ClientRuntime, now: float) -> None:
-        """Take a sample of the steps of the client's processes; several processes mark the same steps."""
-        steps = max((handle.training_steps for handle in runtime.processes.values()), default=0)
+        """Take a sample of the steps of the client's processes; several processes mark the same steps.
+
+        A client without processes keeps its count, because a process that moves to another device says hello again.
+        """
+        leader = max(runtime.processes.values(), key=lambda handle: handle.training_steps, default=None)
         work = _work_began_at(client, runtime)
         count = self._counts.get(client.id)
         if work is None:
             self._counts.pop(client.id, None)
-        elif count is None or count.work != work or steps < count.steps:
-            self._counts[client.id] = _StepCount(work, steps, now, steps, now)
-        elif steps != count.steps:
-            count.steps, count.changed_at = steps, now
+        elif leader is None:
+            return
+        elif count is None or count.work != work or leader.training_steps < count.steps:
+            steps = leader.training_steps
+            self._counts[client.id] = _StepCount(work, min(leader.steps_before, steps), steps, now, steps, now)
+        elif leader.training_steps != count.steps:
+            count.steps, count.changed_at = leader.training_steps, now
 
     def remove(self, client: str) -> None:
         self._counts.pop(client, None)
 
     def of_client(self, client: Client, runtime: ClientRuntime) -> Progress | None:
         count = self._counts.get(client.id)
-        if count is None or count.steps == count.first or count.work != _work_began_at(client, runtime):
+        if count is None or count.steps == count.before or count.work != _work_began_at(client, runtime):
             return None
-        done = count.steps - count.first
-        return Progress(done, None, _per_minute(done, count.changed_at - count.began_at), "training steps")
+        pace = _per_minute(count.steps - count.first, count.changed_at - count.began_at)
+        return Progress(min(count.steps - count.before, MAX_COUNT), None, pace, "training steps")
 
 
 def progress_fields(client: Client, runtime: ClientRuntime, steps: StepCounts) -> dict[str, Any]:
