@@ -15,6 +15,8 @@ DeviceTable = dict[str, dict[str, Any]]
 def read_device_table(table: Any) -> DeviceTable:
     """Return the checked settings by the UUID, index or name of a device.
 
+    The settings of equal keys, such as 0 and "0", are merged, at the place of the last one.
+
     Raises ValueError with the wrong entry and the allowed values.
     """
     if not isinstance(table, Mapping):
@@ -25,26 +27,29 @@ def read_device_table(table: Any) -> DeviceTable:
             raise ValueError(f"devices: {word!r} is no device: allowed are a UUID, an index and a name")
         if not isinstance(values, Mapping):
             raise ValueError(f"devices: {word}: {values!r} is no table: allowed is for example {{'policy': 'fcfs'}}")
-        found[str(word).strip()] = {name: _read(str(word), name, value) for name, value in values.items()}
+        key = str(word).strip()
+        found[key] = {**found.pop(key, {}), **{name: _read(key, name, value) for name, value in values.items()}}
     return found
 
 
 def with_entry(table: DeviceTable, entry: str, value: Any) -> DeviceTable:
     """Return the table with one setting replaced; `entry` is `devices.DEVICE.SETTING`. None or "" removes the setting.
 
+    A new value puts its device last, because the last key of a device counts.
+
     Raises ValueError with the allowed names and values.
     """
     word, _, name = entry.removeprefix(PREFIX).rpartition(".")
-    if not word.strip():
+    word = word.strip()
+    if not word:
         raise ValueError(f"{entry!r} names no setting of a device: allowed is for example devices.0.policy")
-    values = dict(table.get(word, {}))
+    changed = {key: dict(values) for key, values in table.items()}
     if value in (None, ""):
         _check_name(word, name)
-        values.pop(name, None)
+        changed.get(word, {}).pop(name, None)
     else:
-        values[name] = value
-    changed = {**table, word: values}
-    return read_device_table({word: values for word, values in changed.items() if values})
+        changed[word] = {**changed.pop(word, {}), name: value}
+    return read_device_table({key: values for key, values in changed.items() if values})
 
 
 def _check_name(word: str, name: Any) -> None:

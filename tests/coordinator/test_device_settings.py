@@ -54,6 +54,21 @@ def test_settings_of_a_device_change_live(two: CoordinatorProcess, processes: Pr
     assert own_settings(two) == {A: {"policy": "fair"}, B: {}}
 
 
+def test_a_live_setting_counts_before_those_of_other_keys(two: CoordinatorProcess) -> None:
+    change(two, devices={"0": {"sharing": "packed"}, "GPU-a": {"policy": "fair"}})
+    change(two, **{"devices.0.policy": "interactive"})
+    assert own_settings(two)[A] == {"sharing": "packed", "policy": "interactive"}
+    two.stop(signal.SIGKILL)
+    two.start()
+    assert list(two.status()["config"]["devices"]) == ["GPU-a", "0"]
+
+
+def test_equal_keys_of_a_device_are_merged(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    idle_coordinator.start("--GpuShare.devices={0: {'policy': 'fair'}, '0': {'sharing': 'packed'}}")
+    processes("first", A)
+    assert own_settings(idle_coordinator)[A] == {"policy": "fair", "sharing": "packed"}
+
+
 def test_settings_of_a_device_outlive_a_killed_coordinator(two: CoordinatorProcess, processes: ProcessFactory) -> None:
     change(two, **{"devices.GPU-a.max_hold": 5})
     two.stop(signal.SIGKILL)
