@@ -28,6 +28,9 @@ Admins set `c.GpuShare.NAME` in `jupyter_gpushare_config.py` or `jupyter_server_
 A file with an error counts as empty: the coordinator reports the file, the line and the error in `jupyter gpushare status`, in `doctor` and in its log.
 A wrong value of `c.GpuShare` in a file is reported in the same places, and no setting of `c.GpuShare` in the files is in force then.
 Options of the command line stay in force.
+With a wrong value, a Jupyter server and its kernels use the defaults, and JupyterLab's panel shows the problem.
+A Jupyter server passes its settings as options, so a coordinator that the server or one of its kernels starts ends at a wrong value of `tenants` or `topology`.
+The kernel's first cell shows the reason then.
 An unknown name is reported there too.
 A [system coordinator](../how-to/multiuser.md) does not start with any of these.
 The *live* settings of a running coordinator are changed by `jupyter gpushare config NAME VALUE`, in JupyterLab's panel, or by `PATCH /gpushare/api/config`; such changes last until the coordinator ends.

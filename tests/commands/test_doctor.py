@@ -41,6 +41,26 @@ def test_doctor_reports_no_errors_on_a_simulated_host(own_host: Path) -> None:
     assert "python3-gpushare" in about(findings, "kernels")["message"]
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("c.GpuShare.policy = 'lifo'", "c.GpuShare.policy='lifo' is unknown"),
+        ("c.GpuShare.tenants = {'a': 3}", "tenant 'a': 3 is not a dictionary"),
+        ("c.GpuShare.policy = lifo", "NameError: name 'lifo' is not defined"),
+        ("c.GpuShare.polcy = 'fair'", "unknown setting c.GpuShare.polcy; did you mean c.GpuShare.policy?"),
+    ],
+)
+def test_an_error_in_a_file_is_named_before_any_coordinator_runs(
+    own_host: Path, tmp_path: Path, line: str, words: str
+) -> None:
+    file = tmp_path / "jupyter_gpushare_config.py"
+    file.write_text(f"{line}\n")
+    _, findings = doctor("--simulate", JUPYTER_CONFIG_PATH=str(tmp_path))
+    found = about(findings, "configuration")
+    assert found["level"] == "warning"
+    assert found["message"].startswith(f"{file}, line 1: ") and words in found["message"]
+
+
 def test_a_device_that_cannot_page_unified_memory(own_host: Path, tmp_path: Path) -> None:
     (tmp_path / "devices.conf").write_text("[device]\nconcurrent_managed_access = 0\n")
     _, findings = doctor("--simulate", GPUSHARE_SIM_CONFIG=str(tmp_path / "devices.conf"))

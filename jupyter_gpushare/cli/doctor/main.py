@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,7 @@ def _checks(
         lambda: mps.control_daemon(os.environ),
         lambda: _shim(socket),
         lambda: _coordinator(socket, status),
+        lambda: _configuration(status["coordinator"].get("problems", ()) if status else ()),
         lambda: clients.overruns(status) if status else iter(()),
         lambda: clients.bypassing_libraries(status) if status else iter(()),
         lambda: other_coordinators.coordinators(socket),
@@ -291,6 +292,22 @@ def _coordinator(socket: str, status: dict[str, Any] | None) -> Iterator[Finding
         )
     for problem in about.get("problems", ()):
         yield Finding("warning", "coordinator", problem, "GPU sharing continues without this part")
+
+
+def _configuration(known: Collection[str]) -> Iterator[Finding]:
+    """Check the files that a coordinator of this user reads. `known` has the problems that a coordinator reports."""
+    from ...coordinator.app import CoordinatorApp
+
+    subject, remedy = "configuration", "correct the file; the next coordinator reads the file at its start"
+    reader = CoordinatorApp()
+    try:
+        reader.load_config_file()
+    except SystemExit:  # traitlets prints the reason
+        yield Finding("error", subject, "a wrong value of c.CoordinatorApp keeps coordinators from starting", remedy)
+        return
+    for fault in [*reader.faults(), *reader.drop_wrong_values()]:
+        if fault not in known:
+            yield Finding("warning", subject, fault, remedy)
 
 
 def _socket_problem(path: Path) -> str:
