@@ -97,8 +97,12 @@ class KernelConnection:
     Any thread may call `begin` and `end`, which never raise and never wait for the coordinator.
     """
 
-    def __init__(self, path: str, attach: dict[str, Any], argv: list[str] | None = None) -> None:
+    def __init__(
+        self, path: str, attach: dict[str, Any], argv: list[str] | None = None, failed_start: str = ""
+    ) -> None:
+        """Create a connection. `failed_start` is a sentence on a coordinator that has ended at its start, or ""."""
         self.path = path
+        self._failed_start = failed_start
         self.state = "connecting"
         self.reason = ""
         self._client = attach.get("client", "")
@@ -222,7 +226,9 @@ class KernelConnection:
             try:
                 connection = self._connect()
             except OSError as error:
-                self._set_away(f"no coordinator answers at {self.path}: {error.strerror or error}")
+                self._set_away(
+                    self._failed_start or f"no coordinator answers at {self.path}: {error.strerror or error}"
+                )
                 self._start_coordinator()
                 sleep(RETRY_SECONDS)
                 continue
@@ -276,6 +282,7 @@ class KernelConnection:
             self._on_answer(answer)
         elif answer.get("type") == "welcome":
             self.state, self.reason, self._start_interval = "attached", "", MIN_START_INTERVAL_SECONDS
+            self._failed_start = ""
         elif answer.get("type") == "memory_shortage":
             self._memory_is_short = bool(answer.get("is_short"))
         elif answer.get("type") == "error":
@@ -308,15 +315,18 @@ class KernelConnection:
         self._start_interval = min(2 * self._start_interval, MAX_START_INTERVAL_SECONDS)
         env = {name: os.environ[name] for name in os.environ.keys() - _IDENTITY_VARIABLES - _KERNEL_VARIABLES}
         try:
-            subprocess.run(
+            done = subprocess.run(
                 [*self._argv, "--socket", self.path],
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
                 timeout=10,
             )
+            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it printed no message"]
+            how = f"the one started there ended with status {done.returncode}: {last[0]}"
+            self._failed_start = f"no coordinator answers at {self.path}, and {how}" if done.returncode else ""
         except (OSError, subprocess.SubprocessError) as error:
             self._set_away(f"no coordinator answers at {self.path}, and none can be started: {error}")
 

@@ -34,7 +34,10 @@ class Session:
                 "label": env.get("GPUSHARE_LABEL", ""),
                 "quota": env.get("GPUSHARE_QUOTA", ""),
             }
-            self.connection = KernelConnection(self.path, attach, _coordinator_argv(env))
+            # The provisioner's note has the last line of a coordinator that has ended at its start.
+            note = self.note.partition("unreachable: ")[2]
+            failed_start = note if note.startswith(f"no coordinator answers at {self.path}, ") else ""
+            self.connection = KernelConnection(self.path, attach, _coordinator_argv(env), failed_start)
         self.api = ClientApi(self.client, self.path, self.problem)
 
     def problem(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -10,7 +11,19 @@ import pytest
 from .notebook_client import SETUP, Notebook
 from .system_host import SystemHost, wait_until
 
+BROKEN = ["/bin/sh", "-c", "echo first >&2; echo the last line >&2; exit 3"]
 MAX_HANDOFF_SECONDS = 15.0  # on a busy machine; turns take 30 s
+
+
+def test_the_first_cell_shows_why_a_coordinator_has_ended_at_its_start(
+    host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", json.dumps(BROKEN))
+    notebook = start(setup=False)
+    assert notebook.run("print('hello')") == "hello\n"
+    expected = f"no coordinator answers at {host.socket}, and the one started there ended with status 3: the last line"
+    assert expected in notebook.errors and "first" not in notebook.errors
+    assert expected in notebook.run("%gpushare")
 
 
 def test_kernels_take_turns_without_a_coordinator(
