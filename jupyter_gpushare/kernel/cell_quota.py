@@ -1,4 +1,4 @@
-"""Cell quotas: `%%gpushare class=offline share=0.3` as the first line of a cell.
+"""Cell quotas: `%%gpushare share=0.3 limit=0.9` as the first line of a cell.
 
 A transformer of IPython replaces the line by a line of Python that changes the quota.
 The cell remains a cell, with its own `await`, tracebacks, line numbers and display of the last expression.

@@ -111,8 +111,11 @@ def test_a_hold_without_a_time_is_as_long_as_the_device_allows(
 
 def test_a_client_has_the_notes_of_its_device(two: CoordinatorProcess, processes: ProcessFactory) -> None:
     change(two, **{"devices.GPU-b.policy": "fair"})
-    for name, uuid in (("on-a", A), ("on-b", B)):
-        two.request(messages.Register(client=name, token="secret", quota=f"share=0.2 device={uuid}"))
-        processes(name, uuid)
+    devices = {"on-a": A, "on-b": B, "offline-on-a": f"{A} service=offline", "offline-on-b": f"{B} service=offline"}
+    for name, words in devices.items():
+        two.request(messages.Register(client=name, token="secret", quota=f"share=0.2 device={words}"))
+        processes(name, words.split()[0])
     notes = {client["id"]: " ".join(client["notes"]) for client in two.status()["clients"]}
     assert "the policy fcfs ignores shares" in notes["on-a"] and notes["on-b"] == ""
+    assert notes["offline-on-b"] == "share 0.2 holds among offline clients only: online clients go first"
+    assert notes["offline-on-a"] == notes["on-a"]

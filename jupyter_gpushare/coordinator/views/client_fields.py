@@ -183,11 +183,15 @@ def placement_notes(scheduler: Scheduler, client: Client) -> list[str]:
 
 
 def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
-    """Return a note for the client's user if turns ignore the share, with the decisions in which the share counts."""
+    """Return a note for the client's user on a share that turns ignore, or that online clients may use up."""
     settings, policy = scheduler.settings_of(client), scheduler.turns.table.policies.policy_of(client)
     policy_share = policy.share(client)
-    if not client.quota.share or (policy_share and isinstance(policy, VirtualClocks)):
+    if not client.quota.share:
         return []
+    if policy_share and isinstance(policy, VirtualClocks):
+        is_offline = client.quota.service == "offline"
+        note = f"share {client.quota.share:g} holds among offline clients only: online clients go first"
+        return [note] if is_offline else []
     colocated = " and among colocated clients" if policy_share and settings.sharing != EXCLUSIVE else ""
     return [
         f"share {client.quota.share:g} counts in placement{colocated}, not in turns: "
