@@ -53,7 +53,7 @@ class GpuShareProvisioner(ClientProvisioner, LocalProvisioner):
         )
         self._registration = await asyncio.get_running_loop().run_in_executor(None, register)
         if settings_problem and not self._registration.note:
-            self._registration = self._registration._replace(note=f"refused: {settings_problem}")
+            self._registration = self._registration._replace(note=f"defaults: {settings_problem}")
         if self._registration.note:
             self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, self._registration.note)
         kwargs = await super().pre_launch(**kwargs)

@@ -22,6 +22,8 @@ class Session:
         self.path = env.get("GPUSHARE_SOCKET", "")
         self.note = env.get("GPUSHARE_NOTE", "")
         self.restart_reason = env.get("GPUSHARE_RESTART_REASON", "")
+        if self.note.startswith("defaults: "):  # GPU sharing works, and the first cell shows the sentence
+            self.restart_reason, self.note = self.restart_reason or self.note.partition(": ")[2], ""
         self.connection: KernelConnection | None = None
         if self.client and not _shim_is_loaded(env):
             self.note = "unshared: the library in LD_PRELOAD is not loaded, so this kernel uses the GPU without turns"

@@ -81,6 +81,7 @@ class Registration(NamedTuple):
     """Result of `register_client`, whose fields are arguments of `build_environment`.
 
     `note` is empty or describes a fault as `REASON: SENTENCE`, with the reason "unreachable", "refused" or "unshared".
+    With the reason "defaults", sharing works with the defaults of the settings.
     """
 
     socket: str

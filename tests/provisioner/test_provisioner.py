@@ -102,6 +102,15 @@ async def test_kernel_starts_despite_invalid_settings_of_the_server(coordinator:
     assert env["GPUSHARE_CLIENT"] == "k1"
 
 
+def test_a_kernel_with_the_defaults_says_so_once_and_shares(coordinator: Any, start: Any) -> None:
+    notebook = start(config=Config({"GpuShare": {"policy": "lifo"}}))
+    warnings = "".join(notebook.run("pass").stderr for _ in range(2))
+    expected = "gpushare: the server's settings are invalid, so the defaults apply: GpuShare.policy='lifo' is unknown"
+    assert warnings.count(expected) == 1 and "does not work" not in warnings
+    assert "does not work" not in str(notebook.run("%gpushare"))
+    assert notebook.manager.kernel_id in coordinator.clients()
+
+
 @pytest.mark.asyncio
 async def test_identity_survives_being_saved_and_loaded(coordinator: Any) -> None:
     first, second = provisioner(share=0.5), provisioner()
