@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import io
 import json
 import os
@@ -254,7 +255,6 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
     each record the earlier records that have such objects.
     """
     dill = _dill()
-    bound = _bound_types()
 
     class Pickler(dill.Pickler):  # type: ignore[misc,name-defined]
         start = 0  # of the memo of this record
@@ -265,7 +265,7 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
             return super().get(i)
 
         def save(self, obj: Any, *args: Any, **options: Any) -> Any:
-            if noun := _bound_noun(obj, bound):
+            if noun := _bound_noun(type(obj)):  # rather than __class__, which may raise any error
                 raise _Bound(noun, obj)
             if id(obj) not in self.memo:
                 file.require(_size_of_array(obj))  # before the object is copied
@@ -303,27 +303,23 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
     return len(index), left_out
 
 
-def _bound_types() -> dict[type, str]:
-    """Return the types of objects that belong to one process, with a noun for each."""
+@functools.lru_cache(maxsize=1024)
+def _bound_noun(kind: type) -> str:
+    """Return a noun for objects of a type that belong to one process, such as "a file", and "" for other types.
+
+    dill would open a file again on the other node by its name and mode, which empties a file of mode "w".
+    """
     from multiprocessing.process import BaseProcess  # here, because the import would slow down every start of a kernel
 
-    return {
+    if issubclass(kind, _FILES_IN_MEMORY):
+        return ""
+    nouns = {
         io.IOBase: "a file",
         threading.Thread: "a thread",
         subprocess.Popen: "a process",
         BaseProcess: "a process",
     }
-
-
-def _bound_noun(value: Any, bound: Mapping[type, str]) -> str:
-    """Return the noun of an object of one of these types, such as "a file", and "" for other objects.
-
-    dill would open a file again on the other node by its name and mode, which empties a file of mode "w".
-    """
-    kind = type(value)  # rather than the attribute __class__, which may raise any error
-    if issubclass(kind, _FILES_IN_MEMORY):
-        return ""
-    return next((noun for base, noun in bound.items() if issubclass(kind, base)), "")
+    return next((noun for base, noun in nouns.items() if issubclass(kind, base)), "")
 
 
 def _size_of_array(value: Any) -> int:
