@@ -265,7 +265,8 @@ def save_variables(variables: Mapping[str, Any], path: str, max_bytes: int = MAX
             return super().get(i)
 
         def save(self, obj: Any, *args: Any, **options: Any) -> Any:
-            if noun := _bound_noun(type(obj)):  # rather than __class__, which may raise any error
+            kind: Any = type(obj)  # rather than __class__, which may raise any error
+            if noun := _bound_noun(kind):
                 raise _Bound(noun, obj)
             if id(obj) not in self.memo:
                 file.require(_size_of_array(obj))  # before the object is copied
